@@ -17,6 +17,8 @@ HOST_BUFFER = "CPU"  # ggml's name for host memory
 HOST_BUFFERS = re.compile(r"CPU|AMX|BLAS|(.+_)?Host$")
 """Names of ggml's buffers in RAM: CPU, CPU_Mapped, CPU_REPACK, AMX, and a GPU's pinned memory such as CUDA_Host."""
 LOOPBACK_ADDRESS = "127.0.0.1"
+SOFTWARE = re.compile(r"llvmpipe|lavapipe|softpipe|SwiftShader|Microsoft Basic Render", re.IGNORECASE)
+"""Drivers that compute on the processor, by the name that they give their device."""
 
 
 def on_host(buffer: str) -> bool:
@@ -28,8 +30,9 @@ def on_host(buffer: str) -> bool:
 class Device:
     """A device in ggml's registry; `kind` is cpu, gpu, igpu or accel; memory in bytes, None if unknown.
 
-    id                its PCI id, "0000:c1:00.0", by which both the driver and ggml name it
-    limited_to_bytes  limit of its memory set by `lab.limit_vram`; None without a limit
+    id                    its PCI id, "0000:c1:00.0", by which both the driver and ggml name it
+    limited_to_bytes      limit of its memory set by `lab.limit_vram`; None without a limit
+    largest_tensor_bytes  a matrix of more is not multiplied there; None where any size is, or nobody asked
     """
 
     name: str
@@ -40,6 +43,12 @@ class Device:
     backend: str | None = None
     id: str | None = None
     limited_to_bytes: int | None = None
+    largest_tensor_bytes: int | None = None
+
+    @property
+    def is_software(self) -> bool:
+        """Whether its driver computes on the processor, so that its rates say nothing about a GPU."""
+        return bool(SOFTWARE.search(self.description))
 
     @property
     def memory_text(self) -> str:

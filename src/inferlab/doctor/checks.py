@@ -24,6 +24,7 @@ from inferlab.doctor.findings import Finding
 from inferlab.doctor.host import CHROMIUM_NAMES, Host, Seen
 from inferlab.doctor.remedies import build_the_book, install, pinned, reinstall_library, sudo
 from inferlab.errors import EngineRefused, EngineUnavailable, InferlabError
+from inferlab.machine import Device
 from inferlab.model.find import ENVIRONMENT, HUB_PREFIX, find_model
 from inferlab.model.gguf import read_gguf
 from inferlab.settings import Settings
@@ -207,8 +208,9 @@ def driver(seen: Seen) -> Finding:
         return replace(finding, state=state, found=trouble[0], remedy=trouble[1])
     if seen.amd_bytes:
         return replace(finding, found=f"AMD GPU ({bytes_text(seen.amd_bytes)})")
-    others = ", ".join(device.description for device in seen.machine.gpus)
-    return replace(finding, found=others or "none, and none is needed: everything runs on the CPU")
+    others = [device for device in seen.machine.gpus if not device.is_software]
+    named = ", ".join(device.description for device in others)
+    return replace(finding, found=named or "none, and none is needed: everything runs on the CPU")
 
 
 def _driver_trouble(seen: Seen) -> tuple[str, str] | None:
@@ -252,9 +254,14 @@ def gpu_build(seen: Seen) -> Finding | None:
     if not seen.gpu_backends or seen.failure or (not seen.cards and _driver_trouble(seen)):
         return None
     if seen.machine.gpus:
-        named = ", ".join(f"{device.name} ({device.description})" for device in seen.machine.gpus)
+        named = ", ".join(map(_named, seen.machine.gpus))
         return Finding("GPU and llama.cpp", "ok", f"llama.cpp uses {named}")
     return _invisible_gpu(seen)
+
+
+def _named(device: Device) -> str:
+    software = ": software that computes on the processor, for tests, and slower than the CPU itself"
+    return f"{device.name} ({device.description}{software if device.is_software else ''})"
 
 
 def build_for_this_machine(seen: Seen) -> Finding:

@@ -17,6 +17,7 @@ from inferlab.model.ggml_types import TYPE_IDS, row_bytes
 
 FILL = 0x3C  # a byte that gives normal numbers in every type: no zeros, no subnormals
 MAX_GRAPH_NODES = 4096
+ROW, MOST_ROWS = 1024, 2**30  # of the matrices that a device is asked about: up to 2 TiB
 GPU_PAGE_BYTES = 2**21  # the pages in which a GPU's memory is mapped
 TENSOR_BUFFER, TENSOR_DATA, TENSOR_EXTRA = 8, 248, 320  # offsets of struct ggml_tensor (ggml.h:685)
 ATTENDED, MASKED = {"F16": b"\x00\x00", "F32": bytes(4)}, {"F16": b"\x00\xfc", "F32": b"\x00\x00\x80\xff"}  # 0, -inf
@@ -57,6 +58,36 @@ def hold_memory(base: ctypes.CDLL, device: int, read_free: Callable[[], int], fr
             raise MemoryError(f"it allocated {held} bytes of {wanted}, then no more")
         held += piece
     return held
+
+
+def largest_tensor_bytes(base: ctypes.CDLL, device: int) -> int | None:
+    """Bytes of the largest F16 matrix that a device multiplies; None where it takes any. Nothing is allocated.
+
+    Vulkan's drivers have such a limit (maxStorageBufferRange, ggml-vulkan.cpp:15311). llama.cpp asks the same question
+    of each weight, and leaves a refused one in host memory (llama-model-loader.cpp:927-1072).
+    """
+    if _multiplies(base, device, MOST_ROWS):
+        return None
+    taken, refused = 0, MOST_ROWS
+    while refused - taken > 1:
+        middle = (taken + refused) // 2
+        taken, refused = (middle, refused) if _multiplies(base, device, middle) else (taken, middle)
+    return taken * row_bytes("F16", ROW)
+
+
+def _multiplies(base: ctypes.CDLL, device: int, n_rows: int) -> bool:
+    """Whether a device multiplies an F16 matrix of so many rows by one column."""
+    context = ctypes.c_void_p(call(base, "ggml_init", _InitParams(2**16, None, True)))
+    try:
+        matrix, column = (
+            call(base, "ggml_new_tensor_2d", context, TYPE_IDS[type], ctypes.c_int64(ROW), ctypes.c_int64(n))
+            for type, n in (("F16", n_rows), ("F32", 1))
+        )
+        product = call(base, "ggml_mul_mat", context, ctypes.c_void_p(matrix), ctypes.c_void_p(column))
+        asked = ctypes.c_void_p(device), ctypes.c_void_p(product)
+        return call(base, "ggml_backend_dev_supports_op", *asked, result=ctypes.c_bool)
+    finally:
+        call(base, "ggml_free", context, result=None)
 
 
 def call(base: ctypes.CDLL, name: str, *arguments: Any, result: Any = ctypes.c_void_p) -> Any:

@@ -129,7 +129,8 @@ def _limited_by_holding(name: str, n_bytes: int, engine: Engine, holder: LlamaEn
         if missing < MIN_EFFECT * held:
             raise DeviceUnavailable(
                 f"{bytes_text(held)} of {name} were allocated, but only {bytes_text(missing)} fewer are free for "
-                "others: its memory is the host's, or its driver moves memory to RAM. Plan with lab.fit(..., vram=...)."
+                "others: its memory is the host's, or its driver moves memory to RAM, or tells only the card's size "
+                "(Vulkan without VK_EXT_memory_budget). Plan with lab.fit(..., vram=...)."
             )
         if abs(missing - held) > TOLERANCE_BYTES:
             raise DeviceUnavailable(

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from inferlab.engine import libraries
-from inferlab.engine.ggml_ops import DeviceProperties, Operations, call, hold_memory
+from inferlab.engine.ggml_ops import DeviceProperties, Operations, call, hold_memory, largest_tensor_bytes
 
 KINDS = {0: "cpu", 1: "gpu", 2: "igpu", 3: "accel"}  # enum ggml_backend_dev_type
 CPU = 0
@@ -34,8 +34,11 @@ class Devices:
     # --- the registry -----------------------------------------------------------------------
 
     def names_and_memory(self) -> list[dict[str, Any]]:
-        """Every registered device: names, bytes of memory, place on the bus; memory reported as 0 is unknown, None."""
-        return [{**self._names_of(pointer), **self._memory_of(pointer)} for pointer in self.pointers()]
+        """Every registered device: names, memory, place on the bus, limit; memory reported as 0 is unknown, None."""
+        return [
+            {**self._names_of(pointer), **self._memory_of(pointer), "largest_tensor_bytes": self._limit_of(pointer)}
+            for pointer in self.pointers()
+        ]
 
     def names(self) -> list[dict[str, Any]]:
         """Every registered device without memory and place: reading those from a GPU takes some of its memory."""
@@ -109,6 +112,12 @@ class Devices:
             "free_bytes": properties.memory_free or None,
             "id": properties.id.decode() if properties.id else None,
         }
+
+    def _limit_of(self, pointer: int) -> int | None:
+        """Bytes of the largest matrix that a device of this machine takes; None where it takes any."""
+        if self._kind_number(pointer) == CPU or self._names_of(pointer)["backend"] == "RPC":
+            return None
+        return largest_tensor_bytes(self.ggml_base, pointer)
 
     def _kind_number(self, pointer: int) -> int:
         return self._call("ggml_backend_dev_type", ctypes.c_void_p(pointer), result=ctypes.c_int)

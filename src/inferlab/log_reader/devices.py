@@ -9,12 +9,11 @@ from dataclasses import replace
 from inferlab.log_reader.report import Breakdown, LoggedDevice
 from inferlab.log_reader.runs import DRAFT
 from inferlab.log_reader.text import Line, LogText
+from inferlab.machine import SOFTWARE
 from inferlab.units import GIB, KIB, MIB
 
 NUMBER = r"(\d{1,12}(?:\.\d{1,12})?)"
 UNITS = {"B": 1, "KiB": KIB, "MiB": MIB, "GiB": GIB}
-SOFTWARE = re.compile(r"llvmpipe|lavapipe|softpipe|SwiftShader|Microsoft Basic Render", re.IGNORECASE)
-"""Vulkan drivers that compute on the processor."""
 NO_GPU = re.compile(r"CPU|AMX|BLAS|Accelerate|cpu")
 USING = re.compile(
     rf"using device (\S{{1,120}}) \((.{{1,300}}?)\)(?: \([^)]{{0,40}}\))? - {NUMBER} MiB free"

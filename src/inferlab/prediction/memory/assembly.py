@@ -11,8 +11,9 @@ from inferlab.model.dimensions import layers_counted
 from inferlab.model.repacking import NOT_REPACKED
 from inferlab.prediction.memory.compute import compute_bytes, output_bytes
 from inferlab.prediction.memory.host_weights import HostWeights, host_weights
-from inferlab.prediction.memory.placement import layer_of, loaded_tensors, tied_output_bytes
+from inferlab.prediction.memory.placement import OUTPUT_MATRIX, layer_of, loaded_tensors, tied_output_bytes
 from inferlab.prediction.memory.plan import CLOSED_FORM, DeviceBytes, LayerBytes, MemoryPlan
+from inferlab.prediction.memory.refused import refused_note
 from inferlab.prediction.memory.request import MemoryRequest
 from inferlab.prediction.memory.tensor_split import split_weights
 from inferlab.units import bytes_text
@@ -74,8 +75,9 @@ def assembled(
         method,
         devices,
         rows,
-        request.too_many
+        request.aborts
         + notes
+        + refused_note(request.model, request.refused, request.gpus)
         + _encoder_note(request)
         + request.model.beside
         + _sums_note(request)
@@ -85,7 +87,7 @@ def assembled(
         ranges or {},
         held,
         request.moved,
-        bool(request.too_many),
+        bool(request.aborts),
     )
 
 
@@ -106,7 +108,7 @@ def _device_bytes(request: MemoryRequest, name: str, rows: Sequence[LayerBytes],
 def _layer_rows(request: MemoryRequest, layers: Sequence[str], cache_bytes: Sequence[int]) -> tuple[LayerBytes, ...]:
     """The input, each block, the output; tensors that every device copies count with the device's first block."""
     input_bytes, weights, shared = request.weights_of_layers
-    tied = tied_output_bytes(request.model) if layers[-1] != HOST_DEVICE else 0
+    tied = tied_output_bytes(request.model) if layers[-1] != HOST_DEVICE and OUTPUT_MATRIX not in request.moved else 0
     rows = [_without_moved(request, -1, LayerBytes("input", HOST_DEVICE, input_bytes, HOST_DEVICE, 0))]
     for i, (device, cache) in enumerate(zip(layers[:-1], cache_bytes, strict=True)):
         copied = shared if device not in layers[:i] else 0

@@ -230,7 +230,7 @@ def bound_reason(request: MemoryRequest) -> str:
         )
     whole = "a quantized cache" if request.cache_is_quantized else "a mixture of experts"
     cause = whole if request.all_on_one_device else "work shared with the host or another card"
-    why = "is not on this machine" if request.simulate and not request.too_many else "was not asked"
+    why = "is not on this machine" if request.simulate and not request.aborts else "was not asked"
     return (
         f"With {cause} the compute buffer depends on the card's backend, and {cards} {why}: "
         "the buffer is at least the smaller and at most the larger size shown."

@@ -11,18 +11,19 @@ before such a tensor where it is the last of the file.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from inferlab.machine import HOST_DEVICE, Device
 from inferlab.model.gguf import DEFAULT_ALIGNMENT, Model, Tensor
-from inferlab.model.repacking import NOT_REPACKED, ROWS, repacked_bytes
+from inferlab.model.repacking import LOOKED_UP, NOT_REPACKED, ROWS, repacked_bytes
 from inferlab.prediction.memory.placement import EMBEDDING, OUTPUT_MATRIX, layer_of, loaded_tensors
+from inferlab.prediction.memory.refused import refuses
 from inferlab.settings import Settings
 
 MAPPED_MODES = ("auto", "mmap", "mmap_mlock")
 NO_HOST_BUFFER = frozenset(["RPC", "Metal", "MTL", "OpenCL", "WebGPU"])
-"""Backends without a host buffer; beside any other, host weights stay as they are unless no_host is set."""
+"""Backends without a host buffer; beside any other, host weights that it takes stay as they are, but for no_host."""
 
 
 @dataclass(frozen=True)
@@ -59,12 +60,17 @@ def host_weights(
     """
     mapped = settings.load_mode in MAPPED_MODES
     placed = _tensors_on_host(model, layers, moved)
-    beside_host_buffer = any(gpu.backend not in NO_HOST_BUFFER for gpu in gpus) and not settings.no_host
-    if not settings.use_extra_bufts or beside_host_buffer:
+    pinning = None if settings.no_host else next((gpu for gpu in gpus if gpu.backend not in NO_HOST_BUFFER), None)
+    as_they_are = {tensor.name for tensor in placed if pinning and not refuses(pinning, tensor, model)}
+    if not settings.use_extra_bufts or as_they_are >= {tensor.name for tensor in placed if not _is_looked_up(tensor)}:
         kinds: Sequence[str] = (NOT_REPACKED,)
     else:
         kinds = (processor,) if processor else tuple(ROWS)
-    return {kind: _held(placed, kind, mapped) for kind in kinds}
+    return {kind: _held(placed, kind, mapped, as_they_are) for kind in kinds}
+
+
+def _is_looked_up(tensor: Tensor) -> bool:
+    return tensor.name.split(".")[0] in LOOKED_UP
 
 
 def _tensors_on_host(model: Model, layers: Sequence[str], moved: Mapping[str, str]) -> tuple[Tensor, ...]:
@@ -78,15 +84,22 @@ def _tensors_on_host(model: Model, layers: Sequence[str], moved: Mapping[str, st
         return has_block if layer is None else layer < 0 or layers[min(layer, n_layer)] == HOST_DEVICE
 
     found = [tensor for tensor in loaded_tensors(model) if is_on_host(tensor)]
-    tied = layers[-1] == HOST_DEVICE and all(tensor.name != OUTPUT_MATRIX for tensor in model.tensors)
+    output = moved.get(OUTPUT_MATRIX, layers[-1])
+    tied = output == HOST_DEVICE and all(tensor.name != OUTPUT_MATRIX for tensor in model.tensors)
     copies = [replace(tensor, name=OUTPUT_MATRIX) for tensor in found if tied and tensor.name == EMBEDDING]
     return (*found, *copies)
 
 
-def _held(tensors: Sequence[Tensor], kind: str, mapped: bool) -> HostWeights:
-    in_place = {(t.part, t.offset): t for t in tensors if not repacked_bytes(t, kind)}.values()
+def _held(tensors: Sequence[Tensor], kind: str, mapped: bool, as_they_are: Collection[str]) -> HostWeights:
+    """Bytes of the host's tensors on one kind of processor; `as_they_are` lie in a card's pinned memory, if not mapped.
+
+    An embedding that is the output matrix, too, is stored twice where only one of the two is pinned.
+    """
+    repacked = {(t.name, t.offset): 0 if t.name in as_they_are else repacked_bytes(t, kind) for t in tensors}
+    own = {(t.part, t.offset, mapped or t.name in as_they_are): t for t in tensors if not repacked[t.name, t.offset]}
+    in_place = own.values()
     total = _span_bytes(in_place) if mapped else sum(_aligned(t.n_bytes) for t in in_place)
-    return HostWeights(total, sum(repacked_bytes(t, kind) for t in tensors), mapped)
+    return HostWeights(total, sum(repacked.values()), mapped)
 
 
 def _span_bytes(tensors) -> int:

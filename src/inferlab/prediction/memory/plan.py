@@ -102,7 +102,7 @@ class MemoryPlan(Shown):
     host_weights   the host's weights by kind of processor: in place, and repacked; one entry where the machine tells
                    its kind, else every kind, and `devices` has the weights as no processor repacks them
     layers         the input, each block, the output
-    moved          device of each tensor that an override put elsewhere than its layer, by the tensor's name
+    moved          device of each tensor that is elsewhere than its layer, by an override or since its device refuses it
     compute_range  for a bound: least and most compute bytes of a device whose compute_bytes is None; a device without
                    either has a compute buffer of unknown size
     notes          what the reader should know, such as second copies of repacked weights

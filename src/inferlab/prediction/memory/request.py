@@ -25,6 +25,7 @@ from inferlab.prediction.memory.placement import (
     placed_layers,
     weights_of_layers,
 )
+from inferlab.prediction.memory.refused import refused_tensors, too_large_cache
 from inferlab.prediction.memory.tensor_split import TensorSplit
 from inferlab.settings import UNQUANTIZED, Settings
 
@@ -166,9 +167,15 @@ class MemoryRequest:
         return TensorSplit(self.model, len(self.gpus), self.settings.tensor_split)
 
     @cached_property
+    def refused(self) -> dict[str, str]:
+        """Tensors that their layer's device refuses, by name, with "host", where llama.cpp leaves them."""
+        return {} if self.shares_tensors else refused_tensors(self.model, self.layer_devices(), self.gpus)
+
+    @cached_property
     def moved(self) -> dict[str, str]:
-        """The device of each tensor that an override puts elsewhere than its layer, by the tensor's name."""
-        return moved_tensors(self.model, self.layer_devices(), device_overrides(self.settings, self.gpus))
+        """The device of each tensor that is elsewhere than its layer, by an override or since it is refused."""
+        layers, overrides = self.layer_devices(), device_overrides(self.settings, self.gpus)
+        return self.refused | moved_tensors(self.model, layers, overrides)
 
     @cached_property
     def bytes_moved(self) -> dict[int, Counter[str]]:
@@ -283,16 +290,23 @@ class MemoryRequest:
         """A note on a load that llama.cpp aborts since its graph has too many tensors; none where it has not."""
         return too_many_note(self.model, self.settings, self.layer_devices())
 
+    @cached_property
+    def aborts(self) -> tuple[str, ...]:
+        """Notes on why llama.cpp aborts the load, however much memory is free; none where it does not."""
+        too_large = self.cache_bytes is not None and not self.shares_tensors
+        layers = self.layer_devices()
+        return self.too_many + (too_large_cache(self.model, self.settings, layers, self.gpus) if too_large else ())
+
     @property
     def can_simulate(self) -> bool:
-        return self.simulate and not self.model.encoder_bytes and not self.too_many and can_simulate()
+        return self.simulate and not self.model.encoder_bytes and not self.aborts and can_simulate()
 
     @property
     def no_simulation(self) -> str:
         """Why nothing was simulated, in a clause."""
         if self.model.encoder_bytes:
             return "llama.cpp, whose simulation could tell, refuses a file with an encoder beside the language model"
-        why = "aborts, too" if self.too_many else "is not installed here" if self.simulate else "was not asked"
+        why = "aborts, too" if self.aborts else "is not installed here" if self.simulate else "was not asked"
         return f"llama.cpp's simulation, which could tell, {why}"
 
     @property
