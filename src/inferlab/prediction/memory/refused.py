@@ -34,7 +34,7 @@ SCANNED_STATES, SCANNED_HEADS = (128, 256), 16
 
 def refuses(device: Device, tensor: Tensor, model: Model) -> bool:
     """Whether a device refuses the operation that needs a tensor."""
-    if device.backend == "Vulkan" and SCANNED.fullmatch(tensor.name) and len(tensor.shape) > 1:
+    if device.backend == "Vulkan" and SCANNED.fullmatch(tensor.name) and _is_scanned(tensor, model):
         return not _scans(tensor, model)
     if device.largest_tensor_bytes is None or len(tensor.shape) < 2:
         return False
@@ -50,9 +50,14 @@ def _batch_bytes(tensor: Tensor, model: Model) -> int:
     return F32 * ASKED_TOKENS * used * max(n_cols, n_rows)
 
 
+def _is_scanned(tensor: Tensor, model: Model) -> bool:
+    """Whether it is a scan's: a delta net multiplies with its row of numbers, which is PLaMo 2's shape, too."""
+    return len(tensor.shape) > 1 or model.architecture == "plamo2"
+
+
 def _scans(tensor: Tensor, model: Model) -> bool:
     """Whether Vulkan scans with this matrix: one number for each head in Mamba-2, one for each state in Mamba-1."""
-    n_state, (one, n_head) = model.number("ssm.state_size"), tensor.shape[:2]
+    n_state, (one, n_head) = model.number("ssm.state_size"), (*tensor.shape, 1)[:2]
     width = (model.number("ssm.inner_size") or 0) // n_head
     return one == 1 and n_state in SCANNED_STATES and not width % SCANNED_HEADS
 
