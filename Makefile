@@ -9,6 +9,7 @@
 #   MIRROR=/media/stick/mirror   install from this folder, or from its http:// address, and from nowhere else
 #   TO=/media/stick/mirror       the folder that `make mirror` fills, mirror/ unless named
 #   PLATFORMS=linux-x86_64       the platforms that `make mirror` has packages for, all of them unless named
+#   GPU_OPTIONS=-k plans         more words for pytest in `make test-gpu`
 #   HUB_NAMES=names.txt          who may enter the room of `make hub`, one name a line
 
 PYTHON ?= python3
@@ -36,9 +37,12 @@ LIBRARIES := -DCMAKE_PROJECT_llama_cpp_INCLUDE='$(CURDIR)/tools/without_common.c
 PYTHON_READY := .venv/.installed-$(GPU)
 READY := $(PYTHON_READY) node_modules/.package-lock.json
 HUB_READY := .hub/.installed
+# A llama.cpp for the CPU stays as it is; the GPU's tests have Vulkan's beside it.
+GPU_READY := $(if $(filter none,$(GPU)),.gpu/.installed,$(PYTHON_READY))
+GPU_PYTHON := $(if $(filter none,$(GPU)),.gpu/bin/python,$(BIN)/python)
 PYTEST := $(BIN)/python -m pytest
 SITE := $(CURDIR)/_build/html
-UNIT := tests --ignore=tests/benchmarks --ignore=tests/site
+UNIT := tests --ignore=tests/benchmarks --ignore=tests/gpu --ignore=tests/site
 # Only for tests that measure no time.
 TWO_AT_A_TIME := -n 2
 BY_FILE := $(TWO_AT_A_TIME) --dist loadfile --no-loadscope-reorder
@@ -49,11 +53,11 @@ kept = --durations=15 --junitxml=$(DURATIONS)/$(1).xml
 # On a busy machine a browser may answer too late: what failed is asked once more, in a new one.
 asked_twice = $(2) $(call kept,$(1)) || $(2) --last-failed $(call kept,$(1)-again)
 
-.PHONY: help install book watch serve recorded epub pdf gettext mirror test lint lab hub hubload bench reference stale tools diagrams clean
+.PHONY: help install book watch serve recorded epub pdf gettext mirror test test-gpu lint lab hub hubload bench reference stale tools diagrams clean
 .NOTPARALLEL:
 
 help:  ## list these commands
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
 	@sed -n 's/^#   /  /p' Makefile
 
 install: $(READY)  ## only what the other commands need: .venv with llama.cpp, and node_modules
@@ -95,6 +99,9 @@ test: $(READY) lint  ## everything: unit tests, labs, the strict build, the buil
 	$(call asked_twice,site,INFERLAB_BUILT_BOOK="$(SITE)" $(PYTEST) tests/site $(TIMED:%=--ignore=%) $(BY_FILE))
 	$(call asked_twice,site-timed,INFERLAB_BUILT_BOOK="$(SITE)" $(PYTEST) $(TIMED))
 	@$(BIN)/python tools/durations.py $(DURATIONS)
+
+test-gpu: $(GPU_READY)  ## runs, plans and full memory on this machine's GPU, else on Vulkan's driver in software
+	$(GPU_PYTHON) -m pytest tests/gpu --durations=5 $(GPU_OPTIONS)
 
 lint: $(PYTHON_READY)  ## the style and the types of the code, and no stray outputs in the labs
 	$(BIN)/ruff check .
@@ -145,8 +152,18 @@ node_modules/.package-lock.json: package.json package-lock.json | $(PYTHON_READY
 	$(if $(MIRROR),$(BIN)/python tools/mirror.py node '$(MIRROR)',$(NPM) ci --omit=dev --ignore-scripts)
 	@touch $@
 
-# The hub sees the book's packages behind its own: the notebook server is the book's JupyterLab.
 PURELIB := -c "import sysconfig; print(sysconfig.get_path('purelib'))"
+
+# It sees the book's packages behind its own llama.cpp.
+.gpu/.installed: requirements.txt pyproject.toml | $(PYTHON_READY)
+	@PYTHON='$(PYTHON)' sh tools/prerequisites.sh check vulkan
+	$(BIN)/python -m venv --clear --without-pip .gpu
+	echo "import site; site.addsitedir('$$($(BIN)/python $(PURELIB))')" > "$$(.gpu/bin/python $(PURELIB))/book.pth"
+	grep '^llama-cpp-python' requirements.txt > .gpu/requirements.txt
+	CMAKE_ARGS="$(LIBRARIES) $(BACKEND_vulkan) $(CMAKE_ARGS)" $(BIN)/python -m pip --python .gpu/bin/python install --no-cache-dir --no-deps --ignore-installed -r .gpu/requirements.txt
+	@touch $@
+
+# The hub sees the book's packages behind its own: the notebook server is the book's JupyterLab.
 $(HUB_READY): hub/requirements.txt hub/package.json hub/package-lock.json | $(PYTHON_READY)
 	$(BIN)/python -m venv .hub/venv
 	.hub/venv/bin/python -m pip install --quiet $(PIP)

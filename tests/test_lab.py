@@ -66,7 +66,7 @@ def test_an_unknown_name_is_answered_with_the_known_ones():
 
 HOST_ONLY = inferlab.Settings(n_ctx=256, n_threads=2, devices=())
 PREDICTIONS = {
-    "predict_memory": lambda model: inferlab.predict_memory(model, HOST_ONLY),
+    "predict_memory": lambda model: inferlab.predict_memory(model, HOST_ONLY, simulate=False),
     "predict_speed": lambda model: inferlab.predict_speed(
         model, HOST_ONLY, inferlab.load("epyc-2c/calibration"), 16, 4
     ),

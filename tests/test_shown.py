@@ -78,13 +78,15 @@ def test_a_fit_says_whether_it_fits_and_what_would():
     title, *rows = lines_of(found)
     assert "n_ctx=8192 fits: gpu0 8.00 GiB free" in title
     assert [row.split(":")[0].strip() for row in rows[:2]] == ["host", "gpu0"]
-    assert f"the largest n_ctx with these layers: {found.largest_n_ctx.value:,}" in rows[2]
+    assert rows[2].strip() == "planned for: CUDA0 (a card with 8.00 GiB) beside any processor"
+    assert f"the largest n_ctx with these layers: {found.largest_n_ctx.value:,}" in rows[3]
 
 
 def test_a_plan_says_how_much_goes_where():
     """Its total and method in the title, and the bytes of each kind for each device; a bound has both ends."""
     plan = lab.fit(MISTRAL, lab.Settings(n_ctx=8192), **CARD).plan
-    title, _, gpu = lines_of(plan)
+    title, _, gpu, place = lines_of(plan)
+    assert place.strip().startswith("planned for: CUDA0 ")
     assert title.endswith("5.20 GiB in all (closed form)")
     assert gpu.strip() == "gpu0: weights 4.00 GiB, kv cache 1.00 GiB, compute 116.01 MiB, output 0 B"
     bound = replace(plan, compute_range={"gpu0": (2**20, 2**21)})

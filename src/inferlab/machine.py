@@ -51,6 +51,11 @@ class Device:
         return bool(SOFTWARE.search(self.description))
 
     @property
+    def title(self) -> str:
+        """Its description, and that a driver computes on the processor where it does."""
+        return f"{self.description}{', software on the processor' * self.is_software}"
+
+    @property
     def memory_text(self) -> str:
         """`24.00 GiB`, or `24.00 GiB, limited to 8.00 GiB`."""
         limit = f", limited to {bytes_text(self.limited_to_bytes)}" if self.limited_to_bytes else ""
@@ -142,14 +147,22 @@ class Machine:
         build = " ".join(filter(None, (self.llama_cpp, commit))) or "unknown"
         return f"llama.cpp {build}{binding}"
 
+    def gpus_with(self, buffers: Iterable[str]) -> tuple[Device, ...]:
+        """The GPUs that have one of these buffers, named as ggml names them: `Vulkan0`, `MTL0_Mapped`."""
+        owners = {buffer.removesuffix("_Mapped").removesuffix("_Private") for buffer in buffers}
+        return tuple(gpu for gpu in self.gpus if gpu.name in owners)
+
     def badge(
-        self, date: str, synthetic: bool = False, made_with: str | None = None, far_devices: str | None = None
+        self, date: str, synthetic: bool = False, made_with: str | None = None, devices: str | None = None
     ) -> str:
-        """The machine, date and engine of a measurement in one line, printed under every figure."""
+        """The machine, date and engine of a measurement in one line, printed under every figure.
+
+        devices  what computed beside the processor, in words
+        """
         weights = "synthetic weights, " if synthetic else ""
         tool = f" with {made_with}" if made_with else ""
         limits = (f"{d.name} limited to {bytes_text(d.limited_to_bytes)}" for d in self.gpus if d.limited_to_bytes)
-        place = ", ".join(filter(None, (self.cpu, far_devices, *limits)))
+        place = ", ".join(filter(None, (self.cpu, devices, *limits)))
         return f"measured{tool}: {place}, {date}, {weights}{self.llama_cpp_text}"
 
 

@@ -32,7 +32,10 @@ def machine() -> Machine:
     engine = LlamaEngine()
     found = engine.machine()
     engine.close()
-    assert found.gpus, f"llama.cpp sees no GPU and no software driver: {found.devices}. Run `make test-gpu`."
+    assert found.gpus, (
+        "llama.cpp sees no GPU and no driver in software. Run `make test-gpu`; where there is no card, Vulkan's driver "
+        "in software is Mesa's (Debian, Ubuntu: apt-get install mesa-vulkan-drivers)."
+    )
     return found
 
 

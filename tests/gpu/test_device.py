@@ -29,23 +29,25 @@ def test_the_doctor_names_it_and_says_what_is_software(gpu):
     """A software driver is no GPU that a reader could use."""
     found = {finding.subject: finding.found for finding in check_machine().findings}
     assert gpu.name in found["GPU and llama.cpp"]
-    assert ("computes on the processor" in found["GPU and llama.cpp"]) == gpu.is_software
+    assert ("software on the processor" in found["GPU and llama.cpp"]) == gpu.is_software
     assert gpu.description not in found["GPU and driver"] or not gpu.is_software
     assert gpu.name in found["engine"]
 
 
 def test_a_limit_takes_the_memory_or_says_why_it_cannot(gpu, engine, record_property):
     """Another process holds the rest of the card; a driver that does not count others' memory is found out."""
-    limit = gpu.memory_bytes - LEAST_HELD
+    limit, refused, free = gpu.memory_bytes - LEAST_HELD, "", 0
     try:
-        with limit_vram(limit, gpu.name, engine=engine) as limited:
+        with limit_vram(limit, gpu.name, engine=engine):
             free = engine.machine().gpus[0].free_bytes
-            record_property("found", f"{bytes_text(limited.held_bytes)} held, {bytes_text(free)} free")
-            assert free <= limit
-    except DeviceUnavailable as refused:
-        record_property("found", str(refused))
-        assert "VK_EXT_memory_budget" in str(refused)
+    except DeviceUnavailable as error:
+        refused = str(error)
+    record_property("found", refused or f"{bytes_text(free)} free of {bytes_text(gpu.memory_bytes)}")
+    if refused:
         assert gpu.backend == "Vulkan"
+        assert gpu.name in refused
+    else:
+        assert 0 < free <= limit
 
 
 def test_telemetry_without_nvml_is_none_and_says_so(gpu, engine):

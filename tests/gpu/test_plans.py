@@ -142,7 +142,10 @@ def counted(found, gpu, off):
 def test_what_the_device_refuses_is_planned_on_the_host(what, more, machine, gpu, engine, tmp_path):
     """llama.cpp says that all layers are offloaded; the plan says which matrices are not, and why."""
     family, dimensions = WIDTHS[what]
-    model, settings = read_gguf(write_model(tmp_path / "model.gguf", family, **dimensions)), Settings(n_ctx=1024, **more)
+    model, settings = (
+        read_gguf(write_model(tmp_path / "model.gguf", family, **dimensions)),
+        Settings(n_ctx=1024, **more),
+    )
     found = [one for one in numbers(engine, machine, what, model, "", settings) if one.kind != "compute"]
     assert [one for one in found if not one.agrees] == []
     plan = predict_memory(model, settings, machine)

@@ -23,9 +23,8 @@ def test_a_run_is_measured_where_it_was_placed(place, gpu, engine, record_proper
     there = {buffer.kind for buffer in run.buffers if buffer.device == gpu.name and buffer.n_bytes}
     assert there == {"weights", "compute", "kv_cache"} - ({"kv_cache"} if not settings.offload_kqv else set())
     assert {len(one.token_seconds) for one in run.passes} == {32}
-    label = " (software)" if gpu.is_software else ""
     rates = f"{run.prefill_tokens_per_second:.0f} and {run.decode_tokens_per_second:.0f} tokens/s"
-    record_property("found", f"{place} on {gpu.description}{label}: {rates}")
+    record_property("found", f"{place} on {gpu.title}: {rates}")
 
 
 @pytest.mark.parametrize("flash_attn", ["on", "off"])

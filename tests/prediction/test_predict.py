@@ -21,6 +21,7 @@ from inferlab.model.gguf import read_gguf
 from inferlab.model.synthetic_model import shape
 from inferlab.prediction.calibration import Calibration
 from inferlab.prediction.compare import measured_bytes
+from inferlab.prediction.free_memory import machine_for
 from inferlab.prediction.memory import request
 from inferlab.prediction.predict import predict_memory, predict_speed
 from inferlab.prediction.validation import without_type
@@ -320,7 +321,7 @@ def test_without_a_device_everything_is_on_the_host():
     settings = Settings(n_ctx=4096, n_gpu_layers=20)
     plan = predict_memory(MISTRAL, settings, CPU_ONLY)
     assert list(plan.devices) == ["host"]
-    assert plan == predict_memory(MISTRAL, settings)
+    assert replace(plan, planned_for="") == replace(predict_memory(MISTRAL, settings), planned_for="")
     assert plan.devices["host"].weights_bytes == MISTRAL.tensor_bytes
     assert "AMX" in plan.notes[0]
 
@@ -354,7 +355,8 @@ def test_a_plan_has_the_context_as_llama_cpp_rounds_it():
 def test_a_plan_is_there_before_the_file():
     """A name, a header in memory and a file lead to the same bytes."""
     tiny = lab.tiny_model()
-    assert predict_memory(tiny, Settings(n_ctx=512)) == predict_memory(lab.read_gguf(tiny), Settings(n_ctx=512))
+    plans = (predict_memory(model, Settings(n_ctx=512), simulate=False) for model in (tiny, lab.read_gguf(tiny)))
+    assert next(plans) == next(plans)
     assert predict_memory("mistral-7b", Settings(n_ctx=512)) == predict_memory(MISTRAL, Settings(n_ctx=512))
     assert not Path(MISTRAL.path).exists()
 
@@ -399,3 +401,32 @@ def test_a_speed_plan_without_a_context_makes_one(calibrated):
     """n_ctx None is taken as just enough, as for a measurement."""
     plan = predict_speed("qwen2.5-0.5b", Settings(n_gpu_layers=0), calibrated, 100, 20)
     assert plan.settings.n_ctx == 120
+
+
+# --- the machine that a plan is for ---------------------------------------------------------------
+
+
+@pytest.mark.engine
+def test_a_file_is_planned_for_this_machine():
+    """Its GPUs and its processor, which the plan names; of a known model nobody knows where it will run."""
+    machine = lab.this_machine()
+    plan = predict_memory(lab.tiny_model(), Settings(n_ctx=512))
+    assert plan == predict_memory(lab.tiny_model(), Settings(n_ctx=512), machine)
+    assert machine.cpu in plan.planned_for
+    assert len(plan.devices) == 1 + len(machine.gpus)
+
+
+@pytest.mark.parametrize(
+    ("machine", "said"),
+    [
+        (None, "any processor, no GPU; machine= names another place"),
+        (machine_for(vram="8GiB"), "CUDA0 (a card with 8.00 GiB) beside any processor"),
+        (CPU_ONLY, "any processor, no GPU"),
+        (replace(CPU_ONLY, instruction_sets=("AVX2",)), f"{CPU_ONLY.cpu}, no GPU"),
+    ],
+)
+def test_a_plan_names_what_it_is_for(machine, said):
+    """Another card or processor may need other bytes."""
+    plan = predict_memory(MISTRAL, Settings(n_ctx=512), machine, simulate=False)
+    assert plan.planned_for == said
+    assert ("planned for", said) in plan.summary[1]

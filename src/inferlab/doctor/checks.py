@@ -24,7 +24,6 @@ from inferlab.doctor.findings import Finding
 from inferlab.doctor.host import CHROMIUM_NAMES, Host, Seen
 from inferlab.doctor.remedies import build_the_book, install, pinned, reinstall_library, sudo
 from inferlab.errors import EngineRefused, EngineUnavailable, InferlabError
-from inferlab.machine import Device
 from inferlab.model.find import ENVIRONMENT, HUB_PREFIX, find_model
 from inferlab.model.gguf import read_gguf
 from inferlab.settings import Settings
@@ -254,14 +253,9 @@ def gpu_build(seen: Seen) -> Finding | None:
     if not seen.gpu_backends or seen.failure or (not seen.cards and _driver_trouble(seen)):
         return None
     if seen.machine.gpus:
-        named = ", ".join(map(_named, seen.machine.gpus))
+        named = ", ".join(f"{device.name} ({device.title})" for device in seen.machine.gpus)
         return Finding("GPU and llama.cpp", "ok", f"llama.cpp uses {named}")
     return _invisible_gpu(seen)
-
-
-def _named(device: Device) -> str:
-    software = ": software that computes on the processor, for tests, and slower than the CPU itself"
-    return f"{device.name} ({device.description}{software if device.is_software else ''})"
 
 
 def build_for_this_machine(seen: Seen) -> Finding:

@@ -61,9 +61,12 @@ class Measurement(Shown):
 
     @property
     def machine_badge(self) -> str:
-        """The badge without kernels: for a figure that compares several."""
-        far = far_devices((b.device for b in self.buffers), self.links)
-        badge = self.machine.badge(self.date, self.model.synthetic, self.made_with, far)
+        """The badge without kernels, for a figure that compares several; it names the GPUs that were used."""
+        used = {b.device: None for b in self.buffers if b.n_bytes}
+        devices = (*(gpu.title for gpu in self.machine.gpus_with(used)), far_devices(used, self.links))
+        badge = self.machine.badge(
+            self.date, self.model.synthetic, self.made_with, ", ".join(filter(None, devices)) or None
+        )
         spin = ", ".join(f"{name}={value}" for name, value in self.waiting.items())
         return "; ".join(filter(None, (badge, spin, self.turn.label if self.turn else "")))
 

@@ -197,8 +197,9 @@ class Calibration(Shown):
 
     @property
     def badge(self) -> str:
-        """The machine, the date and the engine of the measurements, in one line."""
-        return self.machine.badge(self.date, synthetic=True)
+        """The machine with its GPUs, the date and the engine of the measurements, in one line."""
+        gpus = ", ".join(gpu.title for gpu in self.machine.gpus if gpu.backend != "RPC")
+        return self.machine.badge(self.date, synthetic=True, devices=gpus or None)
 
     def save(self, path: str | Path | None = None) -> Path:
         """Write the calibration as JSON, to the cache folder if no path is given. Raises RecordError."""

@@ -87,7 +87,8 @@ class Fit(Shown):
         """Whether it fits, the bytes of each device, the memory they are compared with, and every answer."""
         says = {"yes": "fits", "no": "does not fit", "unsure": "may fit"}[self.fits]
         title = f"{self.plan.model.name} with n_ctx={self.plan.settings.n_ctx} {says}: {self.compared_with}"
-        return title, [*self.plan.device_rows, *((answer.question, answer.text) for answer in self.answers)]
+        place = ("planned for", self.plan.planned_for)
+        return title, [*self.plan.device_rows, place, *((answer.question, answer.text) for answer in self.answers)]
 
     @property
     def fits(self) -> str:

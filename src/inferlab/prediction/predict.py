@@ -24,7 +24,7 @@ from inferlab.prediction.extrapolation import extrapolations
 from inferlab.prediction.memory import MemoryPlan
 from inferlab.prediction.memory.assembly import closed_form
 from inferlab.prediction.memory.bound import bound
-from inferlab.prediction.memory.request import MemoryRequest, request_for
+from inferlab.prediction.memory.request import MemoryRequest, can_simulate, request_for
 from inferlab.prediction.memory.simulated import from_simulation
 from inferlab.prediction.rates import DeviceKey, DeviceRates
 from inferlab.prediction.speed import PlacedModel, SpeedPlan, StepPlan, Term, weight_limits
@@ -44,9 +44,10 @@ def predict_memory(
 ) -> MemoryPlan:
     """Bytes of weights, KV cache, compute and output on each device and in each layer; nothing is loaded.
 
-    `model` is a file, a header read before, or a known model, itself or by name (as Q4_K_M). Without a machine the
-    plan has the host and the devices of `settings.rpc_servers`; with one also its GPUs. A machine's instruction sets
-    decide which host weights are repacked; where they are unknown, `host_weights` has every kind of processor.
+    `model` is a file, a header read before, or a known model, itself or by name (as Q4_K_M). Of a file the plan is for
+    this machine, of any other model for no GPU, unless a machine is given; `planned_for` of the plan names it. It has
+    the machine's GPUs and the devices of `settings.rpc_servers`. A machine's instruction sets decide which host weights
+    are repacked; where they are unknown, `host_weights` has every kind of processor.
     `reserve` names the program that makes the context: llama-server reserves memory for fewer logits than
     llama-cpp-python and `lab.measure`. Without `simulate` llama.cpp is never asked, even where it is installed.
     `as_cuda` plans cards of every backend as CUDA's, with a note; else one that was never compared is refused.
@@ -56,7 +57,17 @@ def predict_memory(
     if reserve not in RESERVES:
         raise InvalidSettings(f"reserve={reserve!r} is not one of {', '.join(RESERVES)}.")
     model, per_sequence = model_named(model), reserve == "llama-server"
+    machine = machine or (machine_with(model) if simulate else None)
     return plan_of(request_for(model, settings, machine, per_sequence, simulate, as_cuda))
+
+
+def machine_with(model: Model) -> Machine | None:
+    """This machine, if the model is a file on it and llama.cpp can be asked; else None."""
+    if model.file is None or not can_simulate():
+        return None
+    from inferlab.engine.session import this_machine
+
+    return this_machine()
 
 
 def plan_of(request: MemoryRequest) -> MemoryPlan:
@@ -75,7 +86,8 @@ def simulated_memory(
 
     None where no simulation is valid or llama.cpp cannot be asked. Raises as `predict_memory`, and EngineError.
     """
-    return from_simulation(request_for(model_named(model), settings, machine, as_cuda=as_cuda).settled())
+    model = model_named(model)
+    return from_simulation(request_for(model, settings, machine or machine_with(model), as_cuda=as_cuda).settled())
 
 
 def predict_speed(

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from inferlab.engine.client import LlamaEngine
 from inferlab.engine.quantize import quantize
 from inferlab.measurement.run import Run, measure
 from inferlab.measurement.turns import in_turns
@@ -39,12 +40,18 @@ def repacking(shape: str, mix: str, n_prompt: int, n_gen: int, n_pairs: int, **d
 
 def shape_rates(shape: str, types: Sequence[str], n_turns: int, dimensions: Mapping[str, Any], **n: int) -> TypeRates:
     """The rates of a shape in several types on the host."""
-    return _rates_in_turns({type: make_shape(shape, type, **dimensions) for type in types}, n_turns, **n)
+    files = {type: make_shape(shape, type, **dimensions) for type in types}
+    return _rates_in_turns(files, n_turns, HOST_SETTINGS, None, **n)
 
 
-def tiny_rates(types: Sequence[str], n_turns: int, **n: int) -> TypeRates:
-    """The rates of the embedded model in several types on the host; F16 is the file itself."""
-    return _rates_in_turns({type: _tiny(type) for type in types}, n_turns, **n)
+def tiny_rates(
+    types: Sequence[str], n_turns: int, settings: Settings = HOST_SETTINGS, engine: LlamaEngine | None = None, **n: int
+) -> TypeRates:
+    """The rates of the embedded model in several types, on the host unless the settings say otherwise.
+
+    F16 is the file itself.
+    """
+    return _rates_in_turns({type: _tiny(type) for type in types}, n_turns, settings, engine, **n)
 
 
 def _tiny(type: str) -> Path:
@@ -60,9 +67,12 @@ def _tiny(type: str) -> Path:
     return quantize("tiny", type, imatrix=None if type == "Q8_0" else tiny_imatrix())
 
 
-def _rates_in_turns(files: Mapping[str, Path], n_turns: int, n_prompt: int, n_gen: int) -> TypeRates:
+def _rates_in_turns(
+    files: Mapping[str, Path], n_turns: int, settings: Settings, engine: LlamaEngine | None, n_prompt: int, n_gen: int
+) -> TypeRates:
     """Time every file once a turn, one pass after a warm-up."""
-    once = partial(measure, settings=HOST_SETTINGS, n_prompt=n_prompt, n_gen=n_gen, repeats=1, progress=False)
+    measured = partial(measure, settings=settings, n_prompt=n_prompt, n_gen=n_gen, engine=engine)
+    once = partial(measured, repeats=1, progress=False)
     runs = in_turns(once, [*files.values()], range(n_turns))
     first = runs[0][0]
     return TypeRates(
@@ -72,6 +82,7 @@ def _rates_in_turns(files: Mapping[str, Path], n_turns: int, n_prompt: int, n_ge
         n_prompt=n_prompt,
         n_gen=n_gen,
         rates=tuple(map(_type_rate, files, runs)),
+        devices=", ".join(gpu.title for gpu in first.machine.gpus_with(b.device for b in first.buffers)),
     )
 
 

@@ -11,6 +11,7 @@ from statistics import median
 from inferlab.machine import Machine
 from inferlab.model.gguf import ModelCard
 from inferlab.shown import Shown
+from inferlab.units import rate_text
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,8 @@ class TypeRate:
 class TypeRates(Shown):
     """Every quantization's times for n_prompt tokens of prompt and n_gen generated ones.
 
-    model  the file of the first of them
+    model    the file of the first of them
+    devices  the GPUs that had weights, in words; "" on the processor
     """
 
     model: ModelCard
@@ -50,10 +52,20 @@ class TypeRates(Shown):
     n_prompt: int
     n_gen: int
     rates: tuple[TypeRate, ...]
+    devices: str = ""
+
+    @property
+    def summary(self) -> tuple[str, list[tuple[str, str]]]:
+        """Tokens per second of each quantization in both phases, and what computed them."""
+        rows = [
+            (one.type, ", ".join(f"{phase} {rate_text(self.rate(one.type, phase))}" for phase in ("prefill", "decode")))
+            for one in self.rates
+        ]
+        return f"{self.model.name} by type, on {self.devices or self.machine.cpu}", [*rows, ("badge", self.badge)]
 
     @property
     def badge(self) -> str:
-        machine = self.machine.badge(self.date, self.model.synthetic)
+        machine = self.machine.badge(self.date, self.model.synthetic, devices=self.devices or None)
         return f"{machine}; {self.model.name}, {self.n_prompt} + {self.n_gen} tokens"
 
     def type_rate(self, type: str) -> TypeRate:

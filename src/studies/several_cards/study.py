@@ -139,7 +139,7 @@ class SeveralCards(Shown):
 
     @property
     def badge(self) -> str:
-        return self.machine.badge(self.date, synthetic=True, far_devices="two loopback devices")
+        return self.machine.badge(self.date, synthetic=True, devices="two loopback devices")
 
     @property
     def loaded(self) -> tuple[Case, ...]:

@@ -88,6 +88,7 @@ def assembled(
         held,
         request.moved,
         bool(request.aborts),
+        request.planned_for,
     )
 
 

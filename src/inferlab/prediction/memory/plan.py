@@ -107,6 +107,7 @@ class MemoryPlan(Shown):
                    either has a compute buffer of unknown size
     notes          what the reader should know, such as second copies of repacked weights
     settings       as planned: n_ctx filled in and rounded as llama.cpp rounds it
+    planned_for    its devices and its processor, in words; another machine may need other bytes
     aborts         whether llama.cpp ends such a load, however much memory is free; the first note says why
     """
 
@@ -120,13 +121,15 @@ class MemoryPlan(Shown):
     host_weights: dict[str, HostWeights] = field(default_factory=dict)
     moved: dict[str, str] = field(default_factory=dict)
     aborts: bool = False
+    planned_for: str = ""
 
     @property
     def summary(self) -> tuple[str, list[tuple[str, str]]]:
         """Bytes on each device, by kind, and the notes."""
         total = f"{bytes_text(self.total_bytes)} in all ({self.method})"
         title = f"{self.model.name} with n_ctx={self.settings.n_ctx}: {total}"
-        return title, [*self.device_rows, *(("note", note) for note in self.notes)]
+        place = [("planned for", self.planned_for)] if self.planned_for else []
+        return title, [*self.device_rows, *place, *(("note", note) for note in self.notes)]
 
     @property
     def device_rows(self) -> list[tuple[str, str]]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from inferlab.engine import libraries
 from inferlab.errors import EngineUnavailable, InvalidSettings, UnsupportedArchitecture
-from inferlab.machine import HOST_DEVICE, Device, Machine
+from inferlab.machine import HOST_DEVICE, Device, Machine, server_name
 from inferlab.model.dimensions import has_latent_cache, layers_counted
 from inferlab.model.gguf import Model
 from inferlab.model.repacking import processor_kind
@@ -66,7 +67,18 @@ def request_for(
     """
     gpus = planned_devices(settings, machine)
     processor = processor_kind(machine.instruction_sets) if machine else None
-    return MemoryRequest(model, settings, gpus, per_sequence, processor, simulate, as_cuda)
+    request = MemoryRequest(model, settings, gpus, per_sequence, processor, simulate, as_cuda)
+    return replace(request, planned_for=planned_for(machine, gpus))
+
+
+def planned_for(machine: Machine | None, gpus: Sequence[Device]) -> str:
+    """The devices that a plan has, and whose processor it knows, in words."""
+    cards = ", ".join(
+        f"{gpu.name} ({server_name(gpu.description) if gpu.backend == 'RPC' else gpu.title})" for gpu in gpus
+    )
+    processor = machine.cpu if machine and machine.instruction_sets is not None else "any processor"
+    other = "" if machine else "; machine= names another place"
+    return f"{cards} beside {processor}{other}" if cards else f"{processor}, no GPU{other}"
 
 
 def require_simulation() -> None:
@@ -95,6 +107,7 @@ class MemoryRequest:
     processor     the kind of the host's processor by `model.repacking`; None where it is not known
     simulate      whether llama.cpp may be asked
     as_cuda       whether cards of backends that were never compared are planned as CUDA's, with a note
+    planned_for   the devices, and the processor where it is known, in words
     lost_flash_attention  whether the settings have it off since the cards cannot compute it
     follow        whether llama.cpp's scheduler is followed where it can be; else ranges are wider, and quickly found
     Raises InvalidSettings for settings that do not fit the model.
@@ -107,6 +120,7 @@ class MemoryRequest:
     processor: str | None = None
     simulate: bool = True
     as_cuda: bool = False
+    planned_for: str = ""
     lost_flash_attention: bool = False
     follow: bool = True
 
