@@ -24,6 +24,7 @@ from inferlab.model.find import tiny_model
 from inferlab.model.gguf import read_gguf
 from inferlab.statistics import ratio_interval
 
+SOFTWARE = {**AGREED, "gpu_name": "a vendor", "software": True, "lacks": []}
 HOSTILE = '<img src=x onerror="alert(1)"></td><script>alert(2)</script>'
 
 
@@ -149,16 +150,42 @@ def test_a_text_that_the_cpu_wrote_twice_is_no_agreement(files, offloaded):
 def test_only_a_gpu_that_agrees_is_measured(files):
     """After agreement the answer has the second step of the same plan; else it has none, and says what differs."""
     plan = planned(backend="webgpu", repeats="2")
-    step = {"plan": plan, "step": "check", "check": AGREED}
+    check = {**AGREED, "gpu_name": "a vendor", "software": False, "lacks": []}
+    step = {"plan": plan, "step": "check", "check": check}
     passed = told(step, files)
     following = json.loads(json.dumps(passed["data"]["plan"]))
-    assert following == {**plan, "step": "measure", "check": AGREED}
+    assert following == {**plan, "step": "measure", "check": check}
     other = [*WRITTEN[:2], [901, -0.01]]
     failed = told({**step, "check": {**AGREED, "gpu": other}}, files)
     assert (failed["state"], failed["data"]) == ("no", {})
     assert "the GPU wrote the first 2 as well" in page_of(failed).get_text()
     unlikely = told({**step, "check": {**AGREED, "gpu": [[17, -9.25], *WRITTEN[1:]]}}, files)
     assert "lie up to 9 apart" in page_of(unlikely).get_text()
+
+
+@pytest.mark.parametrize("software", [False, True])
+def test_what_a_gpu_lacks_is_named(files, software):
+    """Where the page could ask for it; an ability that it did not ask for is not guessed."""
+    plan, gpu = planned(backend="webgpu"), "software adapter" if software else "GPU"
+    check = {**SOFTWARE, "software": software, "offloaded": [0, 7], "lacks": ["shader-f16"]}
+    found = told({"plan": plan, "step": "check", "check": check}, files)
+    assert found["summary"] == f"The {gpu} is not measured: llama.cpp could not use it."
+    shown = page_of(found).get_text()
+    assert f"The browser names a {gpu}, a vendor, but llama.cpp's log has 0 of 7 layers on it" in shown
+    assert f"needs shader-f16, which this {gpu} does not offer here." in shown
+    unknown = page_of(told({"plan": plan, "step": "check", "check": {**check, "lacks": []}}, files)).get_text()
+    assert "abilities that not every GPU and driver have" in unknown
+
+
+def test_rates_of_a_software_adapter_are_never_a_gpus(files):
+    """Sentence, facts and file say software, and so does the step between."""
+    plan = planned(backend="webgpu")
+    passed = told({"plan": plan, "step": "check", "check": SOFTWARE}, files)
+    assert passed["summary"].startswith("CPU and software adapter wrote the same text.")
+    found = told(results(plan | {"step": "measure", "check": SOFTWARE}, gpu="a vendor"), files)
+    assert found["summary"].split(". ")[0].endswith("parameters and WebGPU in software, without a GPU, and 4 threads")
+    assert "WebGPU in software, without a GPU: a vendor" in page_of(found).get_text()
+    assert {row["gpu_info"] for row in found["data"]} == {"a vendor (software)"}
 
 
 def test_a_run_says_whether_a_self_test_took_place(files):
@@ -381,6 +408,10 @@ def test_what_a_browser_says_is_text_and_never_markup(files):
     page = page_of(told(results(planned(), user_agent=HOSTILE, build=HOSTILE, date=HOSTILE), files))
     assert page.find_all(["img", "script"]) == []
     assert page.get_text().count(HOSTILE) == 3
+    lacking = {**SOFTWARE, "offloaded": [0, 7], "gpu_name": HOSTILE, "lacks": [HOSTILE, "n" * 10_000]}
+    refused = page_of(told({"plan": planned(backend="webgpu"), "step": "check", "check": lacking}, files))
+    assert (refused.find_all(["img", "script"]), refused.get_text().count(HOSTILE)) == ([], 2)
+    assert len(refused.p.get_text()) < 800
     long = page_of(told(results(planned(), user_agent="n" * 10_000), files))
     assert max(len(cell.get_text()) for cell in long.select("td")) < 400
 
@@ -407,7 +438,7 @@ def test_damaged_results_have_an_answer_or_a_reason(files, seed):
     """Values replaced, taken out or doubled: an answer that JSON can carry, or a refusal that is no fault."""
     random, kinds = Random(seed), {"answered": 0, "refused": 0}
     gpu = planned(backend="webgpu", repeats="2")
-    check = {"plan": gpu, "step": "check", "check": AGREED}
+    check = {"plan": gpu, "step": "check", "check": {**SOFTWARE, "lacks": ["shader-f16"]}}
     measured = results(gpu | {"step": "measure", "check": check["check"]})
     for _ in range(150):
         damaged = copy.deepcopy(random.choice([check, measured, results(planned(repeats="2"))]))

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from axe import violations
 from instrument_page import asked_elsewhere, watched_page
-from playwright.sync_api import Locator, Page, expect
+from llvmpipe import llvmpipe_chromium
+from playwright.sync_api import Browser, Locator, Page, expect
 from servers import serving
 
 from handbook.chromium import find_chromium
@@ -24,11 +25,36 @@ PAGE, BENCH = "book/your-numbers.html", "[data-instrument=browser-bench]"
 RUN_MS = 90_000
 SMALL = {"depths": "0, 48", "n_prompt": "8", "n_gen": "4", "repeats": "2"}
 """A run of seconds."""
-MEASURED = re.compile(r"In this browser llama\.cpp processes .* million parameters and (\d+) threads?\.")
+MEASURED = re.compile(r"In this browser llama\.cpp processes .* million parameters and (?:.* and )?(\d+) threads?\.")
 LEFT = re.compile(r"Round \d+ of 50: depth \d+, about \d+ (s|min) left … The rates below are those of the run before")
 OF_A_START = ("llama.js", "wllama", "tiny.gguf", "pyodide", "inferlab.zip")
 NO_JSPI = "delete WebAssembly.Suspending;\n"
-SOFTWARE_GPU = ["--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader", "--enable-features=Vulkan"]
+SOFTWARE_GPU = ["--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader"]
+STUBBED = """{
+  const send = postMessage.bind(self);
+  const answer = (cpu) => ({ gpu: %s, offloaded: [7, 7] });
+  self.postMessage = (message, ...more) => {
+    const check = message.results?.check;
+    if (check) Object.assign(check, answer(check.cpu));
+    send(message, ...more);
+  };
+}
+"""
+"""Another answer of the GPU in place of its own, where llama.js sends what it found."""
+LONG_CHECK = """{
+  addEventListener("message", ({ data: { plan } }) => (plan.n_checked = 400));
+  self.Worker = class extends Worker {
+    constructor(...options) {
+      super(...options);
+      this.addEventListener("message", ({ data }) => {
+        const [text] = /offloaded .*/.exec(data.args?.[0]) ?? [];
+        if (text) postMessage({ kind: "progress", text });
+      });
+    }
+  };
+}
+"""
+"""A self-test of so many tokens that it lasts, and llama.cpp's word about its layers as the status."""
 
 
 def inside(page: Page, selector: str) -> Locator:
@@ -241,14 +267,90 @@ def test_without_a_gpu_no_self_test_takes_place(opened, site):
     assert "CPU and GPU write" in inside(page, ".instrument-answer").inner_text()
 
 
-def test_a_gpu_that_llama_cpp_cannot_use_is_not_measured(browser, site):
-    """A GPU in software lacks what llama.cpp needs: the CPU writes the same text in its place, and is found out."""
-    software = browser.browser_type.launch(executable_path=find_chromium(), args=SOFTWARE_GPU)
+@pytest.fixture(scope="module")
+def in_software(browser) -> Iterator[Browser]:
+    """A browser whose WebGPU is SwiftShader: Chromium's own GPU in software, without 16-bit numbers."""
+    launched = browser.browser_type.launch(executable_path=find_chromium(), args=SOFTWARE_GPU)
+    yield launched
+    launched.close()
+
+
+@pytest.fixture(scope="module")
+def on_llvmpipe(browser, tmp_path_factory) -> Iterator[Browser]:
+    """A browser whose WebGPU is Mesa's llvmpipe, which has 16-bit numbers: llama.cpp puts its layers on it."""
+    path = llvmpipe_chromium(tmp_path_factory.mktemp("chromium"))
+    launched = browser.browser_type.launch(executable_path=path, args=SOFTWARE_GPU)
+    yield launched
+    launched.close()
+    path.unlink()  # it is large
+
+
+@contextmanager
+def bench_in_software(software: Browser, site: str, first_line: str = "") -> Iterator[Page]:
+    """The benchmark in such a browser, where it has an adapter; a line of script may come before llama.js."""
     with bench(software, site) as page:
         if not page.evaluate("async () => Boolean(await navigator.gpu?.requestAdapter())"):
             pytest.skip("This browser has no GPU in software.")
+        page.route("**/llama.js", lambda route: with_first_line(route, first_line))
+        yield page
+
+
+def test_a_gpu_that_llama_cpp_cannot_use_is_not_measured(in_software, site):
+    """A real self-test: the CPU writes the same text in the adapter's place, is found out, and what it lacks named."""
+    with bench_in_software(in_software, site) as page:
         started(page, backend="webgpu")
+        expected = "The software adapter is not measured: llama.cpp could not use it."
+        expect(inside(page, ".instrument-status")).to_have_text(expected, timeout=RUN_MS)
+        shown = inside(page, ".instrument-answer").inner_text()
+        assert "a software adapter, google swiftshader, but llama.cpp's log has no layer on it, so the CPU" in shown
+        assert "needs shader-f16, which this software adapter does not offer here." in shown
+
+
+def test_an_adapter_that_agrees_with_the_cpu_is_measured(on_llvmpipe, site):
+    """A real self-test on llvmpipe passes, and the measurement follows; all that is shown says software, not GPU."""
+    with bench_in_software(on_llvmpipe, site) as page:
+        started(page, backend="webgpu", n_threads="1")
+        assert finished(page) == 1
+        assert "and WebGPU in software, without a GPU, and" in inside(page, ".instrument-status").inner_text()
+        facts = inside(page, ".instrument-facts").inner_text()
+        assert "WebGPU in software, without a GPU: google swiftshader" in facts
+        assert "passed: 24 of 24 tokens are the CPU's" in facts
+        assert inside(page, ".instrument-chart circle.sample").count() == 8
+        assert [*asked_elsewhere(page), *page.errors] == []
+
+
+@pytest.mark.parametrize(
+    ("gpu", "reason"),
+    [
+        ("cpu.map(([id, p], n) => [n < 5 ? id : id + 1, p])", "the software adapter wrote the first 5 as well."),
+        ("cpu.map(([id, p]) => [id, p - 0.5])", "their probabilities lie up to 0.5 apart; 0.1 is allowed."),
+    ],
+    ids=["tokens", "probabilities"],
+)
+def test_a_gpu_that_computes_something_else_is_not_measured(in_software, site, gpu, reason):
+    """The GPU's answer is stubbed where llama.js sends it, as no adapter here errs; what judges it is the page's own.
+
+    The CPU's tokens are real, and so is the adapter: only `gpu` and the layers on it are put in.
+    """
+    with bench_in_software(in_software, site, STUBBED % gpu) as page:
+        started(page, backend="webgpu")
+        expected = "The software adapter is not measured: it computed something else than the CPU."
+        expect(inside(page, ".instrument-status")).to_have_text(expected, timeout=RUN_MS)
+        assert reason in inside(page, ".instrument-answer").inner_text()
+        assert inside(page, ".instrument-rates").count() == 0
+
+
+@pytest.mark.parametrize(
+    ("line", "begun"), [(LONG_CHECK, "offloaded 7/7"), ("", "Round 1 of 50")], ids=["check", "run"]
+)
+def test_a_gpu_that_is_lost_ends_all_in_words(on_llvmpipe, site, line, begun):
+    """Chromium's process for the GPU really crashes, in the self-test or in a run: nothing waits for it any longer."""
+    with bench_in_software(on_llvmpipe, site, line) as page:
+        started(page, backend="webgpu", repeats="50")
         status = inside(page, ".instrument-status")
-        expect(status).to_have_text("The GPU is not measured: llama.cpp could not use it.", timeout=RUN_MS)
-        assert "so the CPU computed the rest" in inside(page, ".instrument-answer").inner_text()
-    software.close()
+        expect(status).to_contain_text(begun, timeout=RUN_MS)
+        on_llvmpipe.new_browser_cdp_session().send("Browser.crashGpuProcess")
+        expect(status).to_contain_text(
+            "llama.cpp gave no result: WebGPU lost its device while llama.cpp used it", timeout=RUN_MS
+        )
+        assert inside(page, ".instrument-cancel").count() == 0

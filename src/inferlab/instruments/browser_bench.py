@@ -13,7 +13,7 @@ from typing import Any
 from inferlab.errors import InvalidSettings
 from inferlab.instruments import forms
 from inferlab.instruments.answer import Answer
-from inferlab.instruments.browser_bench_view import differing_view, plan_view, run_view, summary
+from inferlab.instruments.browser_bench_view import differing_view, kind_of, plan_view, run_view, summary
 from inferlab.instruments.browser_run import BACKENDS, BrowserPlan, BrowserRun, GpuCheck, llama_bench_rows, read_run
 from inferlab.instruments.dropped import DroppedFiles
 
@@ -29,7 +29,6 @@ DEFAULTS = {
 """The question that is answered before anybody asks; the page puts the results of a run into the last one."""
 MODEL = "tiny.gguf"
 NOT_YET = "Nothing is measured yet. Start runs llama.cpp in this browser."
-PASSED = "CPU and GPU wrote the same text. The measurement on the GPU follows."
 
 
 def answer(question: Mapping[str, str], files: DroppedFiles) -> Answer:
@@ -47,10 +46,12 @@ def answer(question: Mapping[str, str], files: DroppedFiles) -> Answer:
 
 def _checked(plan: BrowserPlan, check: GpuCheck) -> Answer:
     """The next step after a self-test, or why there is none."""
+    gpu = kind_of(check)
     if check.agrees:
-        return Answer("unsure", PASSED, plan_view(plan), {"plan": plan.fields("measure", asdict(check))})
+        passed = f"CPU and {gpu} wrote the same text. The measurement on the {gpu} follows."
+        return Answer("unsure", passed, plan_view(plan), {"plan": plan.fields("measure", asdict(check))})
     reason = "it computed something else than the CPU" if check.on_gpu else "llama.cpp could not use it"
-    return Answer("no", f"The GPU is not measured: {reason}.", differing_view(check))
+    return Answer("no", f"The {gpu} is not measured: {reason}.", differing_view(check))
 
 
 def _measured(run: BrowserRun, asked: BrowserPlan, files: DroppedFiles) -> Answer:

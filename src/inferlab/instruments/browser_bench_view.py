@@ -51,7 +51,17 @@ def summary(run: BrowserRun, model: Model) -> str:
 
 def how(run: BrowserRun) -> str:
     """Backend and threads in words."""
-    return f"WebGPU and {count_text(run.n_threads, 'thread')}" if _on_gpu(run) else count_text(run.n_threads, "thread")
+    threads = count_text(run.n_threads, "thread")
+    return f"{_backend(run)} and {threads}" if _on_gpu(run) else threads
+
+
+def _backend(run: BrowserRun) -> str:
+    return f"{BACKENDS[run.plan.backend]}{' in software, without a GPU,' * run.in_software}"
+
+
+def kind_of(check: GpuCheck) -> str:
+    """What a self-test compared with the CPU: software on the CPU is never called a GPU."""
+    return "software adapter" if check.software else "GPU"
 
 
 def tests_of(plan: BrowserPlan, depth: int) -> list[tuple[int, int, int]]:
@@ -93,8 +103,8 @@ def differing_view(check: GpuCheck) -> list[Any]:
         paragraph("Choose CPU as the backend, or another browser.")
         if not check.on_gpu
         else paragraph(
-            "A GPU that computes something else has no rate that means anything. The fault may lie in its "
-            "driver, in the browser or in llama.cpp's WebGPU. Choose CPU as the backend, or another browser."
+            f"A {kind_of(check)} that computes something else has no rate that means anything. The fault may lie in "
+            "its driver, in the browser or in llama.cpp's WebGPU. Choose CPU as the backend, or another browser."
         ),
     )
 
@@ -103,16 +113,29 @@ def _difference(check: GpuCheck) -> str:
     if not check.on_gpu:
         on_gpu, layers = check.offloaded
         taken = f"{on_gpu} of {count_text(layers, 'layer')}" if layers else "no layer"
+        named = f"a {kind_of(check)}{f', {_cut(check.gpu_name)},' * bool(check.gpu_name)}"
         return (
-            f"The browser names a GPU, but llama.cpp's log has {taken} on it, so the CPU computed the rest. Its WebGPU "
-            "needs abilities that not every GPU and driver have."
+            f"The browser names {named} but llama.cpp's log has {taken} on it, so the CPU computed the rest. "
+            f"{_needs(check)}"
         )
     if check.n_equal < min(len(check.cpu), len(check.gpu)) or len(check.cpu) != len(check.gpu):
-        return f"Of {len(check.cpu)} tokens that the CPU wrote, the GPU wrote the first {check.n_equal} as well."
+        gpu = kind_of(check)
+        return f"Of {len(check.cpu)} tokens that the CPU wrote, the {gpu} wrote the first {check.n_equal} as well."
     return (
         f"Both wrote the same {len(check.cpu)} tokens, but the logarithms of their probabilities lie up to "
         f"{check.apart:.2g} apart; {NEAR} is allowed."
     )
+
+
+def _needs(check: GpuCheck) -> str:
+    """What llama.cpp's WebGPU misses, where the page could ask: 16-bit numbers in shaders, or something unknown."""
+    if not check.lacks:
+        return "llama.cpp's WebGPU needs abilities that not every GPU and driver have."
+    return f"llama.cpp's WebGPU needs {_cut(', '.join(check.lacks))}, which this {kind_of(check)} does not offer here."
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]} …"
 
 
 # --- a run -----------------------------------------------------------------------------------------------
@@ -211,14 +234,14 @@ def facts(run: BrowserRun, model: Model) -> list[Any]:
         "Model": model_text(model),
         "llama.cpp": f"build {run.build}, in wllama's build for {'older browsers' if run.compat else 'this browser'}",
         "Browser": run.user_agent,
-        "Backend": f"{BACKENDS[run.plan.backend]}{f': {run.gpu}' if _on_gpu(run) and run.gpu else ''}",
+        "Backend": f"{_backend(run).rstrip(',')}{f': {run.gpu}' if _on_gpu(run) and run.gpu else ''}",
         "Threads": _threads(run),
         "Self-test": _self_test(run),
         "Cache": f"{N_CTX:,} cells, keys and values in f16; batch {run.n_batch:,}, ubatch {run.n_ubatch:,}",
         "Tests": _tests(run.plan),
         "Measured": f"{date_text(run.date)}, {count_text(run.plan.repeats, 'repetition')}",
     }
-    rows = [[name, text if len(text) <= LONGEST else f"{text[:LONGEST]} …"] for name, text in said.items()]
+    rows = [[name, _cut(text)] for name, text in said.items()]
     shown = table(["Fact", "Of this run"], rows)
     return element("section", {"class": "instrument-facts"}, element("h2", {}, "What ran where"), shown)
 

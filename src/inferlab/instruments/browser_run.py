@@ -83,11 +83,17 @@ class GpuCheck:
     """What CPU and GPU wrote for one prompt: (id, log-probability) of each greedy token, in nats.
 
     offloaded  layers that llama.cpp's log says to lie on the GPU, of how many: without any the CPU wrote both
+    gpu_name   the GPU in the browser's words, empty where it says nothing
+    software   whether the browser calls it a fallback adapter: a program on the CPU in a GPU's place
+    lacks      what llama.cpp's WebGPU needs and the GPU does not offer, by the names of WebGPU's features
     """
 
     cpu: tuple[tuple[int, float], ...]
     gpu: tuple[tuple[int, float], ...]
     offloaded: tuple[int, int]
+    gpu_name: str = ""
+    software: bool = False
+    lacks: tuple[str, ...] = ()
 
     @property
     def on_gpu(self) -> bool:
@@ -146,6 +152,11 @@ class BrowserRun:
     model: str = ""
     date: str = ""
     samples: dict[tuple[int, int, int], tuple[int, ...]] = field(default_factory=dict)
+
+    @property
+    def in_software(self) -> bool:
+        """Whether WebGPU ran on the CPU, by an adapter in software."""
+        return self.check is not None and self.check.software
 
     def rates(self, test: tuple[int, int, int]) -> tuple[float, float, float]:
         """Median, lowest and highest tokens per second of a test."""
@@ -211,12 +222,14 @@ def _is_count(value: Any) -> bool:
 
 
 def _check(told: dict[str, Any]) -> GpuCheck:
-    both = _part(told, "check", dict)
+    both = {"gpu_name": "", "software": False, "lacks": [], **_part(told, "check", dict)}
     cpu, gpu = (tuple((token, p) for token, p in _listed(both, name, _is_token)) for name in ("cpu", "gpu"))
     offloaded = _listed(both, "offloaded", _is_count)
     if len(offloaded) != 2:
         raise RecordError(f"The results of the run are damaged: offloaded has not two numbers. {AGAIN}")
-    return GpuCheck(cpu, gpu, (offloaded[0], offloaded[1]))
+    name, software = _part(both, "gpu_name", str), _part(both, "software", bool)
+    lacks = tuple(_listed(both, "lacks", lambda one: isinstance(one, str)))
+    return GpuCheck(cpu, gpu, (offloaded[0], offloaded[1]), name, software, lacks)
 
 
 def _is_token(value: Any) -> bool:
@@ -256,7 +269,7 @@ def _row(run: BrowserRun, model: Model, test: tuple[int, int, int]) -> Row:
         "build_commit": commit or run.build or "unknown",
         "build_number": int(number) if number.isascii() and number.isdigit() and len(number) < 10 else 0,
         "cpu_info": f"WebAssembly in {run.user_agent}",
-        "gpu_info": run.gpu if on_gpu else "",
+        "gpu_info": f"{run.gpu}{' (software)' * run.in_software}" if on_gpu else "",
         "backends": BACKENDS[run.plan.backend],
         "model_filename": run.model,
         "model_type": f"{model.architecture} {model.name}",

@@ -12,6 +12,7 @@ const [MODEL, HEADER] = ["tiny.gguf", 2 ** 20];
 const ALL_LAYERS = 99999;
 const STORING_NOTHING = { cacheManager: {}, modelManager: {} };
 const PASSAGE = "The following function returns";
+const NEEDED = ["shader-f16"]; // without it llama.cpp's WebGPU has no device (ggml-webgpu.cpp: "requires f16 support")
 const progress = (text) => postMessage({ kind: "progress", text });
 
 // A worker of wllama's that cannot start says so only to its logger; what llama.cpp itself writes is left out.
@@ -38,7 +39,22 @@ async function adapterOf(backend) {
   return adapter;
 }
 
-const nameOf = ({ vendor, architecture, description }) => [vendor, architecture, description].filter(Boolean).join(" ");
+// llama.cpp asks for an adapter as this does. A fallback adapter is one in software, as the standard calls it.
+function gpuOf(adapter) {
+  const { vendor, architecture, description, isFallbackAdapter } = adapter.info;
+  return {
+    gpu_name: [vendor, architecture, description].filter(Boolean).join(" "),
+    software: isFallbackAdapter ?? adapter.isFallbackAdapter ?? false,
+    lacks: NEEDED.filter((feature) => !adapter.features.has(feature)),
+  };
+}
+
+// A device that is lost ends llama.cpp; its log says so first.
+function inWords(text) {
+  if (!/device lost/i.test(text)) return text;
+  const lost = "WebGPU lost its device while llama.cpp used it, as after a crash of the GPU's driver.";
+  return `${lost} Choose CPU, or press Start again. (${text})`;
+}
 
 function nThreads(asked) {
   if (!self.crossOriginIsolated) return 1;
@@ -46,7 +62,7 @@ function nThreads(asked) {
   return Math.min(asked || Math.max(1, Math.floor(most / 2)), most);
 }
 
-// llama.cpp's own log goes to `heard`, where somebody listens.
+// llama.cpp's own log goes to `heard`, where somebody listens; its errors then end the run.
 async function load(model, plan, backend, heard) {
   const told = { suppressNativeLog: !heard, logger: { ...logger, debug: heard ?? nothing } };
   const llama = new Wllama({ default: here("wllama/wllama.wasm") }, { ...told, ...STORING_NOTHING });
@@ -68,7 +84,7 @@ function complete(llama, prompt, n_predict, more = {}) {
 // --- the self-test: the same prompt on both ----------------------------------------------------------------------
 
 async function written(model, plan, backend, heard) {
-  progress(`Self-test: ${plan.n_checked} tokens on the ${backend === "cpu" ? "CPU" : "GPU"} …`);
+  progress(`Self-test: ${plan.n_checked} tokens on ${backend === "cpu" ? "the CPU" : "WebGPU"} …`);
   const llama = await load(model, plan, backend, heard);
   const answer = await complete(llama, PASSAGE, plan.n_checked, { logprobs: 1 });
   await llama.exit();
@@ -76,12 +92,12 @@ async function written(model, plan, backend, heard) {
 }
 
 // A backend that cannot use a GPU leaves all layers to the CPU, without an error: its log says how many it took.
-async function check(model, plan) {
+async function check(model, plan, adapter) {
   const log = [];
   const cpu = await written(model, plan, "cpu");
   const gpu = await written(model, plan, plan.backend, (...told) => log.push(told.join(" ")));
   const offloaded = /offloaded (\d+)\/(\d+) layers to GPU/.exec(log.join("\n"));
-  return { check: { cpu, gpu, offloaded: offloaded ? offloaded.slice(1).map(Number) : [0, 0] } };
+  return { check: { cpu, gpu, offloaded: offloaded ? offloaded.slice(1).map(Number) : [0, 0], ...gpuOf(adapter) } };
 }
 
 // --- samples -----------------------------------------------------------------------------------------------------
@@ -157,7 +173,7 @@ async function samplesOf(llama, plan) {
 
 async function measure(model, plan, adapter) {
   progress("Starting llama.cpp …");
-  const llama = await load(model, plan, plan.backend);
+  const llama = await load(model, plan, plan.backend, adapter ? nothing : undefined);
   const samples = await samplesOf(llama, plan);
   const { n_batch, n_ubatch } = llama.getLoadedContextInfo();
   const resources = llama.getWorkerResources();
@@ -171,7 +187,7 @@ async function measure(model, plan, adapter) {
     n_batch,
     n_ubatch,
     user_agent: navigator.userAgent,
-    gpu: nameOf(adapter?.info ?? {}),
+    gpu: adapter ? gpuOf(adapter).gpu_name : "",
     model: MODEL,
     date: new Date().toISOString().replace(/\.\d+/, ""),
   };
@@ -183,7 +199,7 @@ async function carryOut(plan) {
   const adapter = await adapterOf(plan.backend);
   progress("Loading llama.cpp and the model …");
   const model = await fetched(MODEL);
-  const found = plan.step === "check" ? await check(model, plan) : await measure(model, plan, adapter);
+  const found = plan.step === "check" ? await check(model, plan, adapter) : await measure(model, plan, adapter);
   const data = await model.slice(0, HEADER).arrayBuffer();
   const header = { name: MODEL, size: model.size, data };
   postMessage({ kind: "measured", results: { plan, step: plan.step, ...found }, header }, [data]);
@@ -191,6 +207,6 @@ async function carryOut(plan) {
 
 addEventListener("message", ({ data: { plan } }) => {
   Promise.race([carryOut(plan), failed]).catch((problem) => {
-    postMessage({ kind: "failed", text: problem?.message ?? String(problem) });
+    postMessage({ kind: "failed", text: inWords(problem?.message ?? String(problem)) });
   });
 });
