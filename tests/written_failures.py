@@ -309,6 +309,33 @@ LOGS_OF_FAILURES = {
         + EXIT,
         ["one-buffer-limit"],
     ),
+    "a cache above the largest tensor": (
+        LOADING + context(n_ctx=131072, cache=2048.0, device="Vulkan0") + "sched_reserve: reserving ...\n"
+        "/build/ggml/src/ggml-backend.cpp:941: pre-allocated tensor (cache_k_l0) in a buffer (Vulkan0) that cannot run "
+        "the operation (NONE)\n" + EXIT,
+        ["cache-above-a-tensor"],
+    ),
+    "a matrix that the device refuses": (
+        SERVER
+        + START
+        + card()
+        + MODEL
+        + "done_getting_tensors: tensor 'token_embd.weight' (q4_K) (and 1 others) cannot "
+        "be used with preferred buffer type CUDA_Host, using CPU instead\n"
+        + weights(in_ram=400.0)
+        + context()
+        + LISTENING,
+        ["matrix-in-ram"],
+    ),
+    "the embedding alone": (
+        SERVER
+        + START
+        + card()
+        + MODEL
+        + "done_getting_tensors: tensor 'token_embd.weight' (q4_K) (and 0 others) cannot "
+        "be used with preferred buffer type CUDA_Host, using CPU instead\n" + weights() + context() + LISTENING,
+        [],
+    ),
     "RAM": (  # llama.cpp#23603
         SERVER + START + MODEL + "ggml_aligned_malloc: insufficient memory (attempted to allocate 103000.00 MB)\n"
         "ggml_backend_cpu_buffer_type_alloc_buffer: failed to allocate buffer of size 108000000000\n"

@@ -77,14 +77,19 @@ def _of_a_split(name: str, devices: tuple[LoggedDevice, ...]) -> str:
 
 ACCELERATION = re.compile(r"using (CUDA|ROCm|OpenCL) for GPU acceleration")
 SUMS = (
-    ("_tensors: mem required ", "weights", False, re.compile(r"mem required {1,4}= {0,8}([\d.]{1,12}) Mi?B")),
-    ("_tensors: system memory used ", "weights", False, re.compile(r"memory used {1,4}= {0,8}([\d.]{1,12}) MiB")),
+    ("_tensors: mem required ", "weights", False, re.compile(r"mem required {1,4}= {0,8}(\d{1,8}(?:\.\d{1,3})?) Mi?B")),
+    (
+        "_tensors: system memory used ",
+        "weights",
+        False,
+        re.compile(r"memory used {1,4}= {0,8}(\d{1,8}(?:\.\d{1,3})?) MiB"),
+    ),
     (": VRAM used", "weights", True, re.compile(r"_tensors: VRAM used(?::| {1,20}=) {0,8}(\d{1,8}\.\d\d) Mi?B")),
-    (": VRAM kv self = ", "kv_cache", True, re.compile(r"VRAM kv self = {0,8}([\d.]{1,12}) Mi?B")),
-    (": VRAM scratch buffer: ", "compute", True, re.compile(r"scratch buffer: {0,8}([\d.]{1,12}) Mi?B")),
-    (" kv self size  = ", "kv_cache", False, re.compile(r"kv self size  = {0,8}([\d.]{1,12}) Mi?B")),
-    (" KV self size  = ", "kv_cache", False, re.compile(r"KV self size  = {0,8}([\d.]{1,12}) Mi?B")),
-    ("compute buffer total size = ", "compute", False, re.compile(r"total size = {0,8}([\d.]{1,12}) Mi?B")),
+    (": VRAM kv self = ", "kv_cache", True, re.compile(r"VRAM kv self = {0,8}(\d{1,8}(?:\.\d{1,3})?) Mi?B")),
+    (": VRAM scratch buffer: ", "compute", True, re.compile(r"scratch buffer: {0,8}(\d{1,8}(?:\.\d{1,3})?) Mi?B")),
+    (" kv self size  = ", "kv_cache", False, re.compile(r"kv self size  = {0,8}(\d{1,8}(?:\.\d{1,3})?) Mi?B")),
+    (" KV self size  = ", "kv_cache", False, re.compile(r"KV self size  = {0,8}(\d{1,8}(?:\.\d{1,3})?) Mi?B")),
+    ("compute buffer total size = ", "compute", False, re.compile(r"total size = {0,8}(\d{1,8}(?:\.\d{1,3})?) Mi?B")),
 )
 """llama.cpp's lines until January 2024, which sum all devices up; a sum of both follows that of the devices."""
 

@@ -184,6 +184,27 @@ def tensors_in_ram(seen: Observed) -> Found | None:
     return Found(tuple(lines[:MOST_LINES]), {"n": len(lines)})
 
 
+REFUSED = re.compile(
+    r"tensor '(?P<name>[^']{1,120})' \(\w{1,20}\) \(and (?P<others>\d{1,6}) others\) cannot be used with "
+    r"preferred buffer type (?P<buffer>\S{1,60}), using \S{1,60} instead"
+)
+"""src/llama-model-loader.cpp:1404, at -lv 5; the first is most often the embedding, from a card's pinned memory."""
+
+
+def matrix_in_ram(seen: Observed) -> Found | None:
+    """A device refused a weight, and llama.cpp left it in RAM, though every layer is on the device."""
+    line = seen.log.last("cannot be used with preferred buffer type ", seen.load.loader)
+    match = line and REFUSED.search(line.text)
+    all_layers = seen.offloaded and seen.offloaded[1] >= seen.offloaded[2] and on_gpu(seen)
+    if not (line and match and all_layers):
+        return None
+    from_device, n = not on_host(match["buffer"]), int(match["others"])
+    if not (from_device or n):
+        return None
+    what = match["name"] if from_device and not n else f"{n + from_device} weights of the layers"
+    return Found((line,), {"what": what})
+
+
 def parallel_cache(seen: Observed) -> Found | None:
     """Ollama keeps a context for each request at once, in memory that a layer or more in RAM would need."""
     slots, context = seen.context.n_slots or 1, seen.context.n_ctx
@@ -360,6 +381,7 @@ CONDITIONS = (
     part_of_shared_memory,
     weights_in_ram,
     tensors_in_ram,
+    matrix_in_ram,
     parallel_cache,
     experts_on_cpu,
     more_than_free,
