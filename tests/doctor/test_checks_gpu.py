@@ -143,6 +143,15 @@ def test_a_gpu_that_llama_cpp_uses_is_named_as_llama_cpp_names_it():
     assert check("GPU and llama.cpp", ScriptedEngine(machine=WITH_GPU), **host) == expected
 
 
+def test_a_driver_in_software_is_no_gpu():
+    """llama.cpp uses it, and the reader is told that the processor computes."""
+    software = Device("Vulkan0", "llvmpipe (LLVM 15.0.6, 256 bits)", "gpu", 2 * GIB, 2 * GIB, "Vulkan")
+    engine = ScriptedEngine(machine=replace(WITH_GPU, devices=(software,)))
+    expected = ok("llama.cpp uses Vulkan0 (llvmpipe (LLVM 15.0.6, 256 bits), software on the processor)")
+    assert check("GPU and llama.cpp", engine, built_for=("cpu", "vulkan")) == expected
+    assert "llvmpipe" not in str(check("GPU and driver", engine))
+
+
 def test_apple_silicon_without_metal_is_built_with_metal():
     """Every such Mac has a GPU, so a CPU-only build is a mismatch."""
     assert fix("GPU and llama.cpp", **APPLE_SILICON) == "make book GPU=metal"
