@@ -2,9 +2,7 @@
 
 Nothing here was run on a card of AMD or Intel. A pair is two public rates of one source that differ in the backend
 alone; a figure of a thread stands in records/threads.csv. Ratios are Vulkan's rate over that of the maker's backend.
-Limits of drivers and targets of builds were read in their sources, and the size of a matrix follows from its shape:
-
-    a driver must let llama.cpp use  max(bytes of the matrix, 4 * 512 * max(inputs, outputs) * experts of a token)
+Limits of drivers and targets of builds were read in their sources; the library says what a matrix needs.
 """
 
 from __future__ import annotations
@@ -17,9 +15,9 @@ from pathlib import Path
 from statistics import median
 
 from inferlab.model.catalog import known_model, known_models
-from inferlab.model.gguf import Tensor
 from inferlab.model.synthetic_model import shape
 from inferlab.prediction.cards import known_card
+from inferlab.prediction.memory.refused import batch_bytes, layer_tensors
 from inferlab.results.public_rates import DECODE, PROMPT, PublicRate, n_sources, public_rates, sources
 from inferlab.units import GIB, MIB
 
@@ -252,8 +250,6 @@ LIMITS = (
     DriverLimit("Dozen (WSL2)", 128 * MIB, "{cite}`whisper-cpp-3777`"),
 )
 """RADV (AMD) and ANV (Intel, since Skylake) are Linux's, and report a few bytes less than 4 GiB."""
-INPUTS = ("token_embd.weight", "per_layer_token_embd.weight")
-ASKED_TOKENS, F32_BYTES = 512, 4  # llama.cpp asks about each matrix with so many tokens (llama-model-loader.cpp:956)
 
 
 @dataclass(frozen=True)
@@ -273,15 +269,10 @@ class Needed:
 @cache
 def largest_matrix(model: str, type: str) -> Needed:
     """The matrix of a model that needs most; a table of the input stays on the CPU and does not count."""
-    known = known_model(model)
-    inputs = INPUTS[1:] if known.tied_embeddings else INPUTS
-    tensors = [tensor for tensor in shape(model, type).tensors if tensor.name not in inputs and len(tensor.shape) > 1]
-    return max((_needed(tensor, known.n_expert_used) for tensor in tensors), key=lambda needed: needed.most)
-
-
-def _needed(tensor: Tensor, n_expert_used: int) -> Needed:
-    used = n_expert_used if "_exps" in tensor.name else 1
-    return Needed(tensor.name, tensor.n_bytes, F32_BYTES * ASKED_TOKENS * used * max(tensor.shape[:2]))
+    shaped = shape(model, type)
+    matrices = [tensor for tensor, _ in layer_tensors(shaped) if len(tensor.shape) > 1]
+    needed = [Needed(tensor.name, tensor.n_bytes, batch_bytes(tensor, shaped)) for tensor in matrices]
+    return max(needed, key=lambda one: one.most)
 
 
 @cache
@@ -409,6 +400,6 @@ def _limit_numbers() -> dict[str, Cell]:
         "gtt_pages": GTT_GIB * GIB // PAGE_BYTES,
         "gemma_output_gib": largest_matrix("gemma-3-27b", WHOLE).n_bytes / GIB,
         "gemma_output_mix_gib": largest_matrix("gemma-3-27b", MIX).n_bytes / GIB,
-        "logits_mib": F32_BYTES * ASKED_TOKENS * known_model("gemma-3-27b").n_vocab / MIB,
+        "logits_mib": largest_matrix("gemma-3-27b", WHOLE).batch_bytes / MIB,
         "gemma_vocabulary": known_model("gemma-3-27b").n_vocab,
     }

@@ -11,7 +11,7 @@ aborts the load, because it has its place already (ggml-backend.cpp:941).
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import prod
 
@@ -38,11 +38,14 @@ def refuses(device: Device, tensor: Tensor, model: Model) -> bool:
         return not _scans(tensor, model)
     if device.largest_tensor_bytes is None or len(tensor.shape) < 2:
         return False
-    return max(tensor.n_bytes, _batch_bytes(tensor, model)) > device.largest_tensor_bytes
+    return max(tensor.n_bytes, batch_bytes(tensor, model)) > device.largest_tensor_bytes
 
 
-def _batch_bytes(tensor: Tensor, model: Model) -> int:
-    """Bytes of the larger of input and product of a matrix, for the tokens that llama.cpp asks about."""
+def batch_bytes(tensor: Tensor, model: Model) -> int:
+    """Bytes of the larger of input and product of a matrix, for the tokens that llama.cpp asks about.
+
+    batch_bytes = 4 * 512 * max(n_cols, n_rows) * experts that a token uses
+    """
     n_cols, n_rows, *others = tensor.shape
     if tensor.name.split(".")[0] in LOOKED_UP:
         return F32 * ASKED_TOKENS * n_cols
@@ -71,17 +74,24 @@ def refused_tensors(model: Model, layers: Sequence[str], gpus: Sequence[Device])
     if not any(_has_limits(gpu) for gpu in gpus):
         return {}
     by_name = {f"gpu{i}": gpu for i, gpu in enumerate(gpus)}
-    found, last = {}, layers_counted(model)
+    found = {}
+    for tensor, layer in layer_tensors(model):
+        device = by_name.get(layers[layer])
+        if device and refuses(device, tensor, model):
+            found[tensor.name] = HOST_DEVICE
+    return found
+
+
+def layer_tensors(model: Model) -> Iterator[tuple[Tensor, int]]:
+    """Each tensor of a block or of the output, with its layer: the last layer is the output, and an embedding that is
+    the output matrix too is there under the name of that."""
+    last = layers_counted(model)
     for tensor in loaded_tensors(model):
         layer = layer_of(tensor, model)
         if tensor.name == EMBEDDING and tied_output_bytes(model):
             tensor, layer = replace(tensor, name=OUTPUT_MATRIX), last
-        if layer is None or layer < 0:
-            continue
-        device = by_name.get(layers[min(layer, last)])
-        if device and refuses(device, tensor, model):
-            found[tensor.name] = HOST_DEVICE
-    return found
+        if layer is not None and layer >= 0:
+            yield tensor, min(layer, last)
 
 
 def _has_limits(gpu: Device) -> bool:
