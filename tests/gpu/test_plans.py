@@ -1,11 +1,11 @@
 """Plans of memory against real loads on the device: every small model of llama.cpp's own, at ten settings.
 
-`--record FILE` writes what was counted, for the page that shows it.
+`--record FILE` writes what was counted, as `studies/amd_and_intel/records/plans.csv` has it.
 """
 
-import json
-from collections import Counter
-from dataclasses import asdict, dataclass
+import csv
+from dataclasses import dataclass
+from importlib.metadata import version
 
 import pytest
 from architecture_files import unpack
@@ -64,6 +64,11 @@ class Number:
         room = 3 * PRINTED
         return self.ends[0] - room <= self.logged <= self.ends[1] + room
 
+    @property
+    def ratio(self) -> float:
+        """The load's bytes over the nearest that the plan allows."""
+        return self.logged / min(max(self.logged, self.ends[0]), self.ends[1])
+
 
 def settings_of(model):
     """The settings by name that a model can take."""
@@ -120,21 +125,42 @@ def test_compute_buffers_are_exact_where_llama_cpp_simulates_them(grid, record_p
 
 def test_compute_buffers_by_cudas_formulas_are_near_those_of_another_backend(grid, gpu, pytestconfig, record_property):
     """Backends order a graph as they like: what a plan for an absent card of another backend may be off by."""
-    compute = [one for one in grid[0] if one.kind == "compute" and one.way != "simulated" and one.logged]
-    off = [one.logged / min(max(one.logged, one.ends[0]), one.ends[1]) for one in compute if one.device == "gpu0"]
-    outside = [ratio for ratio in off if abs(ratio - 1) > 0.001]
-    found = f"{len(outside)} of {len(off)} lie outside, {min(off):.3f} to {max(off):.3f} times the near end"
-    record_property("found", f"{gpu.backend}: {found}")
+    rows = counted(grid[0], gpu)
+    (row,) = [row for row in rows if row["kind"] == "compute" and row["way"] != "simulated"]
+    record_property("found", "{backend}: {agree} of {n} lie inside; {least} to {most} times the near end".format(**row))
     if path := pytestconfig.getoption("record"):
-        path.write_text(json.dumps(counted(grid[0], gpu, off), indent=1) + "\n", encoding="utf-8")
-    assert 0.7 < min(off) <= max(off) < 1.3
+        with path.open("w", encoding="utf-8", newline="") as file:
+            table = csv.DictWriter(file, row.keys(), lineterminator="\n")
+            table.writeheader()
+            table.writerows(rows)
+    assert 0.7 < row["least"] <= row["most"] < 1.3
 
 
-def counted(found, gpu, off):
-    """How many numbers agree, by way, kind and setting; and what CUDA's formulas are off by on the device."""
-    kinds = Counter((one.way, one.kind, one.asked, one.agrees) for one in found)
-    rows = [dict(zip(("way", "kind", "asked", "agrees", "n"), (*key, n), strict=True)) for key, n in kinds.items()]
-    return {"device": asdict(gpu), "is_software": gpu.is_software, "rows": rows, "off": sorted(off)}
+def counted(found, gpu):
+    """By way of planning and kind of memory: how many buffers of the device agree, and the ends of their ratios."""
+    groups = {}
+    for one in found:
+        if one.device == "gpu0" and one.logged:
+            groups.setdefault((one.way, one.kind), []).append(one)
+    return [counted_row(group, gpu) for group in groups.values()]
+
+
+def counted_row(group, gpu):
+    """One row of the record; a number that agrees to what the log prints counts as 1."""
+    ratios = [1.0 if one.agrees else round(one.ratio, 3) for one in group]
+    return {
+        "backend": gpu.backend,
+        "driver": gpu.description,
+        "llama_cpp_python": version("llama-cpp-python"),
+        "models": len({one.model for one in group}),
+        "settings": len({one.asked for one in group}),
+        "way": group[0].way,
+        "kind": group[0].kind,
+        "n": len(group),
+        "agree": sum(one.agrees for one in group),
+        "least": min(ratios),
+        "most": max(ratios),
+    }
 
 
 @pytest.mark.parametrize("what", WIDTHS)

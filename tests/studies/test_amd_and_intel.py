@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from inferlab.machine import Device
 from inferlab.model.catalog import known_model
 from inferlab.prediction.cards import known_card
 from inferlab.prediction.memory.placement import OUTPUT_MATRIX
@@ -152,3 +153,11 @@ def test_every_citation_is_in_the_bibliography():
 def test_pages_of_gtt_are_of_four_kibibytes():
     """As the line of the page computes them."""
     assert study.numbers()["gtt_pages"] == 96 * 262144
+
+
+def test_plans_of_weights_and_cache_were_exact_as_the_page_says():
+    """On the driver in software; the compute buffer was not, so the page tells how far it was off."""
+    assert all(study.planned(kind).agree == study.planned(kind).n > 0 for kind in ("weights", "kv_cache"))
+    compute = study.planned("compute")
+    assert compute.least < 1 < compute.most
+    assert Device("Vulkan0", compute.driver, "gpu").is_software

@@ -26,6 +26,8 @@ SINCE = 2025.0  # Vulkan's kernels were replaced after earlier rows (studies/pub
 HALO = "ryzen-ai-max-395"
 CHANGED = 2026.0  # between the two large sources of that chip
 MIX, WHOLE = "Q4_K_M", "BF16"
+RECORDS = Path(__file__).parent / "records"
+BY_FORMULAS = "by formulas, as CUDA's"
 PAGE_BYTES = 4096  # of Linux on x86
 GTT_GIB = 96  # given: the example of the page, as somebody measured it
 Cell = str | int | float
@@ -223,8 +225,33 @@ class ThreadFigure:
 @cache
 def threads() -> tuple[ThreadFigure, ...]:
     """Every row of records/threads.csv."""
-    text = (Path(__file__).parent / "records" / "threads.csv").read_text(encoding="utf-8")
+    text = (RECORDS / "threads.csv").read_text(encoding="utf-8")
     return tuple(ThreadFigure(**cells) for cells in csv.DictReader(text.splitlines()))
+
+
+@dataclass(frozen=True)
+class PlannedKind:
+    """How plans of one kind of memory met loads on a Vulkan device; ratios are the load's bytes over the nearest end.
+
+    models, n, agree  llama.cpp's small test models, buffers, and those that lie in their plan
+    """
+
+    driver: str
+    models: int
+    n: int
+    agree: int
+    least: float
+    most: float
+
+
+@cache
+def planned(kind: str) -> PlannedKind:
+    """A row of records/plans.csv: plans by formulas, as an absent card of another backend gets them."""
+    text = (RECORDS / "plans.csv").read_text(encoding="utf-8")
+    rows = [row for row in csv.DictReader(text.splitlines()) if (row["kind"], row["way"]) == (kind, BY_FORMULAS)]
+    (row,) = rows
+    counts = {name: int(row[name]) for name in ("models", "n", "agree")}
+    return PlannedKind(row["driver"], **counts, least=float(row["least"]), most=float(row["most"]))
 
 
 def figure(name: str, backend: str = VULKAN, at: int = 0) -> float:
@@ -347,7 +374,7 @@ def target_table() -> Table:
 
 def numbers() -> dict[str, Cell]:
     """Everything that the page's sentences show."""
-    return _pair_numbers() | _thread_numbers() | _limit_numbers()
+    return _pair_numbers() | _thread_numbers() | _limit_numbers() | _plan_numbers()
 
 
 def _pair_numbers() -> dict[str, Cell]:
@@ -402,4 +429,15 @@ def _limit_numbers() -> dict[str, Cell]:
         "gemma_output_mix_gib": largest_matrix("gemma-3-27b", MIX).n_bytes / GIB,
         "logits_mib": largest_matrix("gemma-3-27b", WHOLE).batch_bytes / MIB,
         "gemma_vocabulary": known_model("gemma-3-27b").n_vocab,
+    }
+
+
+def _plan_numbers() -> dict[str, Cell]:
+    compute = planned("compute")
+    return {
+        "plan_models": compute.models,
+        "plan_buffers": compute.n,
+        "plan_inside": compute.agree,
+        "plan_least": compute.least,
+        "plan_most": compute.most,
     }

@@ -30,7 +30,7 @@ NO_FLASH_NOTE = (
     "CUDA's flash attention has no kernel for heads of this size: llama.cpp turns it off, and this plan is without it."
 )
 AS_CUDA_NOTE = (
-    "Compute buffers were compared with real loads for CUDA only, and this plan has them as CUDA's backend allocates. "
+    "This plan has compute buffers as CUDA's backend allocates them; another backend's can be larger or smaller. "
     "Weights and KV cache are the same on every card."
 )
 ENCODER_NOTE = (
