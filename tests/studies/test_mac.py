@@ -69,6 +69,8 @@ def test_a_chip_is_one_source_and_no_faster_than_its_memory():
     assert all(link.startswith("[") for link in links)
     bandwidths = [chip.bandwidth for chip in study.chips()]
     assert bandwidths == sorted(bandwidths)
+    mixture = [chip.share for chip in study.chips() if chip.model == "gpt-oss-20b"]
+    assert min(mixture) == mixture[-1]
 
 
 def test_a_chip_without_rows_is_named_once():

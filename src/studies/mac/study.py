@@ -108,7 +108,7 @@ def share(gib: int) -> GpuShare:
 
 def share_table() -> Table:
     """GiB that the GPU may use, by a log of a Mac of that size, and what is left for everything else."""
-    heads = ("memory, GB", "macOS 26, GiB", "share", "left, GiB", "before, GiB", "logs")
+    heads = ("memory, GiB", "macOS 26, GiB", "share", "left, GiB", "before, GiB", "logs")
     return heads, [_share_row(gib) for gib in _logged_sizes()]
 
 
@@ -171,7 +171,6 @@ class Chip:
     n_bytes: float | None
     prompt: float
     decode: float
-    build: str
     link: str
 
     @property
@@ -221,7 +220,7 @@ def _chip(card: str, source: str, model: str, n_prompt: int, n_decode: int) -> C
     fields: dict[str, str | int] = {"card": card, "source": source, "model": model, "depth": 0}
     decode = row(phase=DECODE, n_tokens=n_decode, **fields)
     prompt = row(phase=PROMPT, n_tokens=n_prompt, type=decode.type, **fields)
-    return Chip(card, model, decode.type, decode.n_bytes, prompt.rate, decode.rate, decode.build, _whose(decode))
+    return Chip(card, model, decode.type, decode.n_bytes, prompt.rate, decode.rate, _whose(decode))
 
 
 def row(**wanted: str | int) -> PublicRate:
@@ -238,7 +237,7 @@ def _whose(found: PublicRate) -> str:
 
 def chip_table() -> Table:
     """Rates by chip, with the share of what its bandwidth allows."""
-    heads = ("chip", "GB/s", "model", "prompt, tokens/s", "decode, tokens/s", "of the bound", "build", "source")
+    heads = ("chip", "GB/s", "model", "prompt, tokens/s", "decode, tokens/s", "of the bound", "source")
     return heads, [
         (
             chip.title,
@@ -247,7 +246,6 @@ def chip_table() -> Table:
             chip.prompt,
             chip.decode,
             f"{100 * chip.share:.0f} %",
-            chip.build or "not stated",
             chip.link,
         )
         for chip in chips()
@@ -269,7 +267,7 @@ def _kind(title: str) -> str:
 
 def chip_numbers() -> dict[str, float]:
     """Shares of the bound, a graphics card beside a Mac, a deep prompt, an M2 beside an M5."""
-    shares = [chip.share for chip in chips()]
+    dense, mixture = ([_chip(*case).share for case in cases] for cases in (SMALL_CHIPS, LARGE_CHIPS))
     by_card = {chip.card: chip for chip in chips()}
     m2, m5 = by_card["apple-m2"], by_card["apple-m5"]
     empty, deep = (
@@ -277,8 +275,10 @@ def chip_numbers() -> dict[str, float]:
         for depth in (0, DEEP)
     )
     return {
-        "bound_least": 100 * min(shares),
-        "bound_most": 100 * max(shares),
+        "bound_dense_least": 100 * min(dense),
+        "bound_dense_most": 100 * max(dense),
+        "bound_mixture_least": 100 * min(mixture),
+        "bound_mixture_most": 100 * max(mixture),
         "deep": DEEP,
         "deep_kept": 100 * deep / empty,
         "m5_prompt": m5.prompt / m2.prompt,
