@@ -86,13 +86,14 @@ GROUPS: Mapping[str, tuple[str, bool | None, bool]] = {
     "prompt, BF16": (PROMPT, None, True),
 }
 """What is told apart -> phase, whether mixtures (None: both), whether in BF16."""
-COLUMNS = ("Ryzen AI Max, 2025", "Ryzen AI Max, 2026", "other cards")
+COLUMNS = ("Ryzen AI Max, 2025", "Ryzen AI Max, 2026", "R9700", "RX 7900 XTX, 9070 XT")
+COLUMN_OF = {"r9700": COLUMNS[2], "rx-7900-xtx": COLUMNS[3], "rx-9070-xt": COLUMNS[3]}
 
 
 def _column(pair: Pair) -> str:
-    if pair.own.card != HALO:
-        return COLUMNS[2]
-    return COLUMNS[pair.own.year >= CHANGED]
+    if pair.own.card == HALO:
+        return COLUMNS[pair.own.year >= CHANGED]
+    return COLUMN_OF[pair.own.card]
 
 
 def of_group(name: str, chosen: Iterable[Pair]) -> list[Pair]:
@@ -131,7 +132,7 @@ DEPTHS = (0, 8192, 32768, 65536)
 
 def depth_table() -> Table:
     """The same ratio behind a context, for every card and model that has such a pair."""
-    heads = ("card and model", "test", *(f"{depth:,}" for depth in DEPTHS), "source")
+    heads = ("card and model", "test, with its source", *(f"{depth:,}" for depth in DEPTHS))
     return heads, [row for group in _by_test().values() if (row := _depth_row(group))]
 
 
@@ -151,7 +152,7 @@ def _depth_row(found: Mapping[int, Pair]) -> Sequence[Cell] | None:
     ratios = [f"{found[depth].ratio:.2f}" if depth in found else "" for depth in DEPTHS]
     what = f"{title(own.card)}: {known_model(own.model).name}, {own.type}"
     test = f"{own.phase} of {own.n_tokens:,}" if own.phase == PROMPT else own.phase
-    return (what, test, *ratios, _link(own))
+    return (what, f"[{test}]({own.address})", *ratios)
 
 
 def source_table() -> Table:
@@ -312,7 +313,12 @@ def too_large(n_bytes: int, type: str) -> dict[str, Needed]:
 
 def limit_table() -> Table:
     """For each driver, how many models of the list have a matrix that is too large, and the first of them."""
-    heads = ("driver", "largest matrix", f"too large in {MIX}", f"too large in {WHOLE}", "source")
+    heads = (
+        "driver",
+        "largest matrix",
+        *(f"models above it in {type}, and the smallest" for type in (MIX, WHOLE)),
+        "source",
+    )
     return heads, [
         (limit.driver, _size(limit.n_bytes), *(_refused(limit.n_bytes, type) for type in (MIX, WHOLE)), limit.source)
         for limit in LIMITS
@@ -323,7 +329,7 @@ def _refused(limit: int, type: str) -> str:
     found = too_large(limit, type)
     name, matrix = next(iter(found.items()))
     kind = "experts" if "exps" in matrix.name else "output"
-    return f"{len(found)} of {len(known_models())}, from {known_model(name).name}: {kind}, {_size(matrix.most)}"
+    return f"{len(found)} of {len(known_models())}: {known_model(name).name}, its {kind}"
 
 
 def _size(n_bytes: float) -> str:
