@@ -73,10 +73,9 @@ def test_depth_leaves_decode_and_turns_prompts():
     assert all(turned)
 
 
-def test_threads_contradict_each_other_as_the_page_says():
-    """The later run has Vulkan ahead where the collected claim has ROCm."""
+def test_threads_read_as_the_page_says():
+    """Vulkan decodes faster there, and reads short prompts slower; on an Arc it loses more with depth."""
     numbers = study.numbers()
-    assert numbers["collected_rocm"] > numbers["collected_vulkan"]
     assert numbers["halo_decode_deep"] > 1 > numbers["halo_prompt_short"]
     assert numbers["arc_decode"] > 1
     assert numbers["arc_deep_vulkan"] > numbers["arc_deep_sycl"]

@@ -408,13 +408,11 @@ def _pair_numbers() -> dict[str, Cell]:
 
 
 def _thread_numbers() -> dict[str, Cell]:
-    names = ("halo prompt short", "halo prompt long", "halo decode", "halo decode deep", "ternary prompt", "arc decode")
+    names = ("halo prompt short", "halo prompt long", "halo decode", "halo decode deep", "arc decode")
     ratios: dict[str, Cell] = {
         name.replace(" ", "_"): figure(name) / figure(name, SYCL if "arc" in name else ROCM) for name in names
     }
     return ratios | {
-        "collected_rocm": figure("collected decode", ROCM),
-        "collected_vulkan": figure("collected decode"),
         "arc_deep_vulkan": figure("arc deep"),
         "arc_deep_sycl": figure("arc deep", SYCL),
         "wrong_rocm": figure("wrong perplexity", ROCM),
