@@ -129,7 +129,7 @@ SIGNS_ELSEWHERE = """() => [...document.querySelectorAll("article :is(summary, .
       range.selectNodeContents(walker.currentNode);
       lines.push(...range.getClientRects());
     }
-    const button = title.querySelector("button, .sd-summary-state-marker")?.getBoundingClientRect();
+    const button = title.querySelector("button")?.getBoundingClientRect();
     if (!button) {
       const { display, paddingTop, borderTopWidth } = getComputedStyle(title);
       const top = title.getBoundingClientRect().top + parseFloat(paddingTop) + parseFloat(borderTopWidth);
