@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from inferlab.prediction.cards import known_card
-from inferlab.results.public_rates import public_rates
 from inferlab.units import GIB, MIB
 from studies.mac import study
 
@@ -43,8 +42,6 @@ def test_every_figure_can_be_opened():
         assert bool(row.line) == bool(row.commit)
         assert known_card(row.card).backend == "metal"
         assert re.fullmatch(r"\[.+, .*20\d\d.*\]\(https://github\.com/\S+\)", row.link)
-    with pytest.raises(LookupError):
-        study.one(engine=study.MLX)
 
 
 def test_limits_grow_with_the_memory_and_leave_more():
@@ -78,16 +75,6 @@ def test_a_chip_without_rows_is_named_once():
     found = study.without_rows()
     assert len(set(found)) == len(found) > 0
     assert not {chip.title for chip in study.chips()} & set(found)
-
-
-def test_a_row_is_found_once():
-    """None and two are no row."""
-    first = study.row(card="apple-m4", source="normiebench-3", phase="decode")
-    assert first in public_rates()
-    with pytest.raises(LookupError):
-        study.row(card="apple-m4", phase="decode")
-    with pytest.raises(LookupError):
-        study.row(card="apple-m9")
 
 
 def test_mlx_is_compared_in_one_report():

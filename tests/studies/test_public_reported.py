@@ -8,9 +8,9 @@ import pytest
 from handbook.cells import markdown_table
 from inferlab.model.catalog import known_model
 from inferlab.prediction.cards import known_card
-from inferlab.results.public_rates import DECODE, PROMPT, public_rates
+from inferlab.results.public_rates import DECODE, PROMPT, one_row, public_rates
 from studies.public_rates import reported
-from studies.public_rates.reported import NAMES, one
+from studies.public_rates.reported import NAMES
 from studies.several_cards import study as several_cards
 
 BOOK = Path(__file__).parents[2] / "book"
@@ -71,10 +71,10 @@ def test_every_record_of_the_folder_is_told():
 
 
 def test_an_address_opens_the_line():
-    row = one(reported.reported("spill"), what="power", unit="W", setting="draft 2, -c 32768")
+    row = one_row(reported.reported("spill"), what="power", unit="W", setting="draft 2, -c 32768")
     path = f"https://github.com/{row.repository}/blob/{row.commit}/sweeps/rtx-3090.md"
     assert row.address == f"{path}?plain=1#L{row.line}"
-    assert reported.whose(row) == f"[ntindle, 2026-08]({row.address})"
+    assert row.link == f"[ntindle, 2026-08]({row.address})"
 
 
 def test_a_space_in_a_path_does_not_end_a_link():
@@ -84,7 +84,7 @@ def test_a_space_in_a_path_does_not_end_a_link():
 
 
 def test_the_address_of_a_thread_is_its_own():
-    row = one(reported.reported("attention"), setting="f16", depth=1024)
+    row = one_row(reported.reported("attention"), setting="f16", depth=1024)
     assert row.address == "https://github.com/TheTom/llama-cpp-turboquant/issues/102"
 
 
@@ -92,7 +92,7 @@ def test_the_address_of_a_thread_is_its_own():
 def test_a_row_that_is_not_the_only_one_is_refused(wanted, found):
     """A page that tells one of several would tell what happens to stand first."""
     with pytest.raises(LookupError, match=f"{found} have .*name more fields"):
-        one(reported.reported("attention"), **wanted)
+        one_row(reported.reported("attention"), **wanted)
 
 
 @pytest.mark.parametrize("numbers", NUMBERS)

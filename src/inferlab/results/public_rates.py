@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from math import log
+from typing import TypeVar
 from urllib.parse import quote
 
 from inferlab.facts import read_table
@@ -92,6 +93,16 @@ class PublicRate:
         return f"{name} @ d{self.depth}" if self.depth else name
 
     @property
+    def owner(self) -> str:
+        """Whose repository it is from."""
+        return sources()[self.source].repository.split("/")[0]
+
+    @property
+    def link(self) -> str:
+        """Whose it is and when it was measured, as a link to it."""
+        return f"[{self.owner}, {self.date}]({self.address})"
+
+    @property
     def address(self) -> str:
         """Where a reader can open it."""
         source = sources()[self.source]
@@ -102,6 +113,20 @@ class PublicRate:
             path, line = line, ""
         anchor = f"?plain=1#L{line}" if line.isdecimal() else ""
         return f"{source.url}/blob/{source.commit}/{quote(path)}{anchor}"
+
+
+Row = TypeVar("Row")
+
+
+def one_row(rows: Iterable[Row], **wanted: object) -> Row:
+    """The row with these fields, of published rates or of a record like them.
+
+    Raises LookupError if none has them or several have.
+    """
+    found = [row for row in rows if all(getattr(row, name) == value for name, value in wanted.items())]
+    if len(found) != 1:
+        raise LookupError(f"{len(found)} rows have {wanted}, and a page tells one: name more fields, or add the row.")
+    return found[0]
 
 
 @cache

@@ -18,7 +18,7 @@ from inferlab.model.catalog import known_model, known_models
 from inferlab.model.synthetic_model import shape
 from inferlab.prediction.cards import known_card
 from inferlab.prediction.memory.refused import batch_bytes, layer_tensors
-from inferlab.results.public_rates import DECODE, PROMPT, PublicRate, n_sources, public_rates, sources
+from inferlab.results.public_rates import DECODE, PROMPT, PublicRate, n_sources, public_rates
 from inferlab.units import GIB, MIB
 
 VULKAN, ROCM, SYCL = "Vulkan", "ROCm", "SYCL"
@@ -171,16 +171,11 @@ def _source_row(group: Sequence[Pair]) -> Sequence[Cell]:
     middles = [_middle([pair for pair in group if pair.own.phase == phase]) for phase in (DECODE, PROMPT)]
     card = title(own.card) + ("" if own.backend == ROCM else f" ({own.backend})")
     span = dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"
-    return (_link(own), card, len(group), same, span, *middles)
+    return (f"[{own.owner}]({own.address})", card, len(group), same, span, *middles)
 
 
 def _middle(group: Sequence[Pair]) -> str:
     return f"{median(pair.ratio for pair in group):.2f}" if group else ""
-
-
-def _link(row: PublicRate) -> str:
-    """Whose row it is, as a link to it."""
-    return f"[{sources()[row.source].repository.split('/')[0]}]({row.address})"
 
 
 def title(card: str) -> str:

@@ -20,7 +20,7 @@ from inferlab.prediction.cards import known_card, known_cards
 from inferlab.prediction.decode_bound import token_bytes
 from inferlab.prediction.gpu_share import GpuShare, gpu_share, older_share
 from inferlab.prediction.memory.cache import kv_cache_bytes
-from inferlab.results.public_rates import DECODE, PROMPT, PublicRate, public_rates, sources
+from inferlab.results.public_rates import DECODE, PROMPT, of_card, one_row, public_rates
 from inferlab.settings import Settings
 from inferlab.units import GB, GIB
 
@@ -86,14 +86,6 @@ def reported() -> tuple[Reported, ...]:
 def _reported(cells: Mapping[str, str]) -> Reported:
     texts = {name: text for name, text in cells.items() if name != "value"}
     return Reported(**texts, value=float(cells["value"]))
-
-
-def one(**wanted: str) -> Reported:
-    """The row with these fields. Raises LookupError if none has them or several have."""
-    found = [row for row in reported() if all(getattr(row, name) == value for name, value in wanted.items())]
-    if len(found) != 1:
-        raise LookupError(f"{len(found)} rows have {wanted}, and a page tells one: name more fields, or add the row.")
-    return found[0]
 
 
 # --- memory ---------------------------------------------------------------------------------------
@@ -217,22 +209,10 @@ def chips() -> list[Chip]:
 
 
 def _chip(card: str, source: str, model: str, n_prompt: int, n_decode: int) -> Chip:
-    fields: dict[str, str | int] = {"card": card, "source": source, "model": model, "depth": 0}
-    decode = row(phase=DECODE, n_tokens=n_decode, **fields)
-    prompt = row(phase=PROMPT, n_tokens=n_prompt, type=decode.type, **fields)
-    return Chip(card, model, decode.type, decode.n_bytes, prompt.rate, decode.rate, _whose(decode))
-
-
-def row(**wanted: str | int) -> PublicRate:
-    """The published rate with these fields. Raises LookupError if none has them or several have."""
-    found = [one for one in public_rates() if all(getattr(one, name) == value for name, value in wanted.items())]
-    if len(found) != 1:
-        raise LookupError(f"{len(found)} rows have {wanted}, and a page tells one.")
-    return found[0]
-
-
-def _whose(found: PublicRate) -> str:
-    return f"[{sources()[found.source].repository.split('/')[0]}, {found.date}]({found.address})"
+    fields = {"source": source, "model": model, "depth": 0}
+    decode = one_row(of_card(card), n_tokens=n_decode, **fields)
+    prompt = one_row(of_card(card, PROMPT), n_tokens=n_prompt, type=decode.type, **fields)
+    return Chip(card, model, decode.type, decode.n_bytes, prompt.rate, decode.rate, decode.link)
 
 
 def chip_table() -> Table:
@@ -271,7 +251,7 @@ def chip_numbers() -> dict[str, float]:
     by_card = {chip.card: chip for chip in chips()}
     m2, m5 = by_card["apple-m2"], by_card["apple-m5"]
     empty, deep = (
-        row(card="apple-m2-ultra", source="llama.cpp-benches", model="gpt-oss-20b", phase=PROMPT, depth=depth).rate
+        one_row(of_card("apple-m2-ultra", PROMPT), source="llama.cpp-benches", model="gpt-oss-20b", depth=depth).rate
         for depth in (0, DEEP)
     )
     return {
@@ -291,7 +271,7 @@ def chip_numbers() -> dict[str, float]:
 
 
 def _of_tensor(end: str) -> float:
-    return one(what=f"prompt with the tensor API over without: {end}").value
+    return one_row(reported(), what=f"prompt with the tensor API over without: {end}").value
 
 
 def _beside_a_card() -> dict[str, float]:
@@ -306,7 +286,7 @@ _PHASES = (PROMPT, DECODE)
 
 def _of(card: str, phase: str) -> float:
     source = "gpu-benchmarks-on-llm-inference"
-    return row(card=card, source=source, model="llama-3-8b", type="Q4_K_M", phase=phase, n_tokens=512).rate
+    return one_row(of_card(card, phase), source=source, model="llama-3-8b", type="Q4_K_M", n_tokens=512).rate
 
 
 # --- MLX ------------------------------------------------------------------------------------------
@@ -324,7 +304,10 @@ def pair(card: str, model: str, type: str, build: str) -> Mapping[str, tuple[Rep
     """Phase -> what MLX and llama.cpp reached."""
     here = {"card": card, "model": model}
     return {
-        phase: (one(engine=MLX, what=phase, **here), one(version=build, type=type, what=phase, **here))
+        phase: (
+            one_row(reported(), engine=MLX, what=phase, **here),
+            one_row(reported(), version=build, type=type, what=phase, **here),
+        )
         for phase in _PHASES
     }
 
@@ -357,7 +340,8 @@ def mlx_numbers() -> dict[str, float]:
     alike, larger = (pair(*case)[DECODE] for case in PAIRS[:2])
     newer = [pair(*case) for case in PAIRS[2:]]
     first, second = (
-        one(model="Qwen3.5 9B", version=version, what=PROMPT).value for version in ("b8500", "b8500, another series")
+        one_row(reported(), model="Qwen3.5 9B", version=version, what=PROMPT).value
+        for version in ("b8500", "b8500, another series")
     )
     return {
         "mlx_bits": 4 + SCALE_BITS / GROUP,

@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import csv
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from statistics import median
-from typing import TypeVar
 from urllib.parse import quote
 
 from inferlab.model.catalog import known_model
 from inferlab.prediction.cards import known_card
-from inferlab.results.public_rates import DECODE, PROMPT, PublicRate, of_card, public_rates, sources
+from inferlab.results.public_rates import DECODE, PROMPT, PublicRate, of_card, one_row, public_rates
 
 RECORDS = Path(__file__).parent / "records"
 NAMES = ("attention", "drafts", "laptop", "power", "several_cards", "spill")
@@ -66,14 +65,16 @@ class Reported:
     date: str
 
     @property
+    def link(self) -> str:
+        """Whose it is and when it was measured, as a link to it."""
+        return f"[{self.who}, {self.date}]({self.address})"
+
+    @property
     def address(self) -> str:
         """Where a reader can open it."""
         if not self.commit:
             return f"https://github.com/{self.repository}/{self.path}"
         return f"https://github.com/{self.repository}/blob/{self.commit}/{quote(self.path)}?plain=1#L{self.line}"
-
-
-Row = TypeVar("Row", Reported, PublicRate)
 
 
 @cache
@@ -94,25 +95,8 @@ def _row(cells: Mapping[str, str]) -> Reported:
     )
 
 
-def one(rows: Iterable[Row], **wanted: object) -> Row:
-    """The row with these fields.
-
-    Raises LookupError if none has them or several have.
-    """
-    found = [row for row in rows if all(getattr(row, name) == value for name, value in wanted.items())]
-    if len(found) != 1:
-        raise LookupError(f"{len(found)} rows have {wanted}, and a page tells one: name more fields, or add the row.")
-    return found[0]
-
-
-def whose(row: Reported | PublicRate) -> str:
-    """Whose row it is and when it was measured, as a link to it."""
-    who = row.who if isinstance(row, Reported) else sources()[row.source].repository.split("/")[0]
-    return f"[{who}, {row.date}]({row.address})"
-
-
 def _value(name: str, **wanted: object) -> float:
-    return one(reported(name), **wanted).value
+    return one_row(reported(name), **wanted).value
 
 
 def _title(card: str) -> str:
@@ -153,7 +137,7 @@ def ubatch_table() -> Table:
     heads = ("settings", "prompt of 4,096 tokens, tokens/s", "decode, tokens/s", "source")
     rows = [row for row in reported("laptop") if row.setting.startswith("-ub")]
     return heads, [
-        (f"`{row.setting}`", row.value, one(rows, setting=row.setting, what=DECODE).value, whose(row))
+        (f"`{row.setting}`", row.value, one_row(rows, setting=row.setting, what=DECODE).value, row.link)
         for row in rows
         if row.what == PROMPT
     ]
@@ -167,10 +151,10 @@ def expert_numbers() -> dict[str, float]:
     return {
         "pub_prompt_512": _value("laptop", setting="-ub 512 -ncmoe 39", **prompts),
         "pub_prompt_2048": _value("laptop", setting="-ub 2048 -ncmoe 40", **prompts),
-        "pub_more": one(rows, model="qwen3-30b-a3b", n_cpu_moe=30, **first).rate,
-        "pub_fewer": one(rows, model="qwen3-30b-a3b", n_cpu_moe=19, **first).rate,
-        "pub_small_more": one(rows, model="gpt-oss-20b", n_cpu_moe=24, **first).rate,
-        "pub_small_fewer": one(rows, model="gpt-oss-20b", n_cpu_moe=2, **first).rate,
+        "pub_more": one_row(rows, model="qwen3-30b-a3b", n_cpu_moe=30, **first).rate,
+        "pub_fewer": one_row(rows, model="qwen3-30b-a3b", n_cpu_moe=19, **first).rate,
+        "pub_small_more": one_row(rows, model="gpt-oss-20b", n_cpu_moe=24, **first).rate,
+        "pub_small_fewer": one_row(rows, model="gpt-oss-20b", n_cpu_moe=2, **first).rate,
     }
 
 
@@ -179,15 +163,15 @@ def laptop_table() -> Table:
     heads = ("model on an RTX 4070 Laptop", "on the card", "prompt, tokens/s", "decode, tokens/s", "source")
     rows = of_card(LAPTOP)
     shown = (
-        one(rows, model="llama-3.1-8b"),
-        one(rows, place="fit-bench-results.csv:132"),
-        one(rows, place="fit-bench-results.csv:142"),
-        one(rows, place="fit-bench-results.csv:148"),
-        one(rows, place="fit-bench-results.csv:154"),
-        one(rows, place="fit-bench-results.csv:164"),
-        one(rows, place="fit-bench-results.csv:388"),
+        one_row(rows, model="llama-3.1-8b"),
+        one_row(rows, place="fit-bench-results.csv:132"),
+        one_row(rows, place="fit-bench-results.csv:142"),
+        one_row(rows, place="fit-bench-results.csv:148"),
+        one_row(rows, place="fit-bench-results.csv:154"),
+        one_row(rows, place="fit-bench-results.csv:164"),
+        one_row(rows, place="fit-bench-results.csv:388"),
     )
-    return heads, [(_name(row), _placed(row), _prompt_of(row).rate, row.rate, whose(row)) for row in shown]
+    return heads, [(_name(row), _placed(row), _prompt_of(row).rate, row.rate, row.link) for row in shown]
 
 
 def _placed(row: PublicRate) -> str:
@@ -198,7 +182,7 @@ def _placed(row: PublicRate) -> str:
 
 
 def _prompt_of(row: PublicRate) -> PublicRate:
-    return one(of_card(row.card, PROMPT), source=row.source, place=row.place, model=row.model)
+    return one_row(of_card(row.card, PROMPT), source=row.source, place=row.place, model=row.model)
 
 
 # --- attention ----------------------------------------------------------------------------------
@@ -209,13 +193,15 @@ def cache_table() -> Table:
     heads = ("card and model", "tokens in the cache", "`f16`, tokens/s", "`q8_0`, tokens/s", "source")
     rows = reported("attention")
     card = [
-        (f"{_title(row.card)}: {_name(row)}", row.depth, row.value, _q8_value(row), whose(row))
+        (f"{_title(row.card)}: {_name(row)}", row.depth, row.value, _q8_value(row), row.link)
         for row in rows
         if row.setting == "f16"
     ]
-    f16, q8 = (one(of_card(ARC), depth=MIDDLE, model="qwen3-30b-a3b", n_cpu_moe=21, type_k=k) for k in ("f16", "q8_0"))
+    f16, q8 = (
+        one_row(of_card(ARC), depth=MIDDLE, model="qwen3-30b-a3b", n_cpu_moe=21, type_k=k) for k in ("f16", "q8_0")
+    )
     what = f"{_title(ARC)}: {_name(f16)}, experts of {f16.n_cpu_moe} layers in RAM"
-    return heads, [*card, (what, f16.depth, f16.rate, q8.rate, whose(q8))]
+    return heads, [*card, (what, f16.depth, f16.rate, q8.rate, q8.link)]
 
 
 def _q8_value(row: Reported) -> float:
@@ -236,7 +222,7 @@ def latent_table() -> Table:
 
 def _by_depth(card: str, model: str, type: str) -> dict[int, PublicRate]:
     rows = [row for row in of_card(card) if (row.model, row.type) == (model, type)]
-    return {depth: one(rows, depth=depth) for depth in (EMPTY, MIDDLE, DEEP)}
+    return {depth: one_row(rows, depth=depth) for depth in (EMPTY, MIDDLE, DEEP)}
 
 
 def _depth_row(found: Mapping[int, PublicRate]) -> Sequence[Cell]:
@@ -244,7 +230,7 @@ def _depth_row(found: Mapping[int, PublicRate]) -> Sequence[Cell]:
     rates = [found[depth].rate for depth in (EMPTY, MIDDLE, DEEP)]
     kept = f"{100 * rates[-1] / rates[0]:.0f} %"
     switch = {None: NOT_STATED, True: "on", False: "off"}[row.flash_attn]
-    return (f"{_title(row.card)}: {_name(row)}", row.build, switch, *rates, kept, whose(row))
+    return (f"{_title(row.card)}: {_name(row)}", row.build, switch, *rates, kept, row.link)
 
 
 def attention_numbers() -> dict[str, float]:
@@ -286,14 +272,14 @@ def draft_table() -> Table:
     """Qwen3.8 27B without a draft and with two proposals of its own layers."""
     heads = ("card", "type", "plain, tokens/s", "two proposals, tokens/s", "times", "source")
     return heads, [
-        (_title(plain.card), plain.type, plain.value, drafted.value, drafted.value / plain.value, whose(drafted))
+        (_title(plain.card), plain.type, plain.value, drafted.value, drafted.value / plain.value, drafted.link)
         for plain, drafted in _drafts()
     ]
 
 
 def _drafts() -> list[tuple[Reported, Reported]]:
     rows = reported("drafts")
-    return [(row, one(rows, setting="draft 2", card=row.card)) for row in rows if row.setting == "plain"]
+    return [(row, one_row(rows, setting="draft 2", card=row.card)) for row in rows if row.setting == "plain"]
 
 
 def draft_numbers() -> dict[str, float]:
@@ -328,7 +314,7 @@ def _cards_row(n_cards: int) -> Sequence[Cell]:
     keys = [(model, what) for model in ("llama-3-8b", "llama-3-70b") for what in (PROMPT, DECODE)]
     # as text: where one card is too small there is no number
     rates = [f"{found[key].value:,.0f}" if key in found else "does not fit" for key in keys]
-    return (n_cards, *rates, whose(found[keys[1]]))
+    return (n_cards, *rates, found[keys[1]].link)
 
 
 def cards_numbers() -> dict[str, float]:
