@@ -24,9 +24,9 @@ from inferlab.doctor.findings import Finding
 from inferlab.doctor.host import CHROMIUM_NAMES, Host, Seen
 from inferlab.doctor.remedies import build_the_book, install, pinned, reinstall_library, sudo
 from inferlab.errors import EngineRefused, EngineUnavailable, InferlabError
-from inferlab.model import smollm2
-from inferlab.model.find import ENVIRONMENT, HUB_PREFIX, cache_folder, find_model
+from inferlab.model.find import ENVIRONMENT, HUB_PREFIX, SMOLLM2, cache_folder, find_model
 from inferlab.model.gguf import read_gguf
+from inferlab.model.smollm2 import is_fetched
 from inferlab.settings import Settings
 from inferlab.units import GB, GIB, bytes_text
 
@@ -156,7 +156,7 @@ def own_model(seen: Seen) -> Finding | None:
     name = seen.host.environment.get(ENVIRONMENT)
     if not name or name == "tiny":
         return None
-    if name.startswith(HUB_PREFIX) or (name == smollm2.NAME and not smollm2.is_fetched(cache_folder())):
+    if name.startswith(HUB_PREFIX) or (name == SMOLLM2 and not is_fetched(cache_folder())):
         return Finding("your model", "ok", f"{name}, fetched at its first use")
     try:
         model = read_gguf(find_model(name))

