@@ -16,11 +16,11 @@ from inferlab.engine.client import LlamaEngine
 from inferlab.engine.quantize import quantize
 from inferlab.measurement.run import Run, measure
 from inferlab.measurement.turns import in_turns
-from inferlab.model.find import cache_folder, tiny_imatrix, tiny_model
+from inferlab.model.find import cache_folder, find_model, tiny_imatrix, tiny_model
 from inferlab.model.synthetic_model import make_shape
 from inferlab.settings import Settings
 from studies import recipes
-from studies.kernels.study import PHASES, Pairs
+from studies.kernels.study import PHASES, Pairs, without
 from studies.kernels.type_rates import TypeRate, TypeRates
 from studies.recipes import Recipe
 
@@ -40,8 +40,8 @@ def repacking(shape: str, mix: str, n_prompt: int, n_gen: int, n_pairs: int, **d
 
 def shape_rates(shape: str, types: Sequence[str], n_turns: int, dimensions: Mapping[str, Any], **n: int) -> TypeRates:
     """The rates of a shape in several types on the host."""
-    files = {type: make_shape(shape, type, **dimensions) for type in types}
-    return _rates_in_turns(files, n_turns, HOST_SETTINGS, None, **n)
+    sides = {type: (make_shape(shape, type, **dimensions), HOST_SETTINGS) for type in types}
+    return _rates_in_turns(sides, n_turns, None, **n)
 
 
 def tiny_rates(
@@ -51,7 +51,21 @@ def tiny_rates(
 
     F16 is the file itself.
     """
-    return _rates_in_turns({type: _tiny(type) for type in types}, n_turns, settings, engine, **n)
+    return _rates_in_turns({type: (_tiny(type), settings) for type in types}, n_turns, engine, **n)
+
+
+def real_rates(model: str, types: Sequence[str], repacked: Sequence[str], n_turns: int, **n: int) -> TypeRates:
+    """The rates of a trained model on the host in several types, those of `repacked` also with --no-repack.
+
+    types  the file's own first; the others are made from it and have lost quality twice: for their speed alone
+    """
+    path, sides = find_model(model), dict[str, tuple[Path, Settings]]()
+    for type in types:
+        file = path if type == types[0] else quantize(path, type, requantize=True)
+        sides[type] = file, HOST_SETTINGS
+        if type in repacked:
+            sides[without(type)] = file, HOST_SETTINGS.but(use_extra_bufts=False)
+    return _rates_in_turns(sides, n_turns, None, **n)
 
 
 def _tiny(type: str) -> Path:
@@ -68,12 +82,14 @@ def _tiny(type: str) -> Path:
 
 
 def _rates_in_turns(
-    files: Mapping[str, Path], n_turns: int, settings: Settings, engine: LlamaEngine | None, n_prompt: int, n_gen: int
+    sides: Mapping[str, tuple[Path, Settings]], n_turns: int, engine: LlamaEngine | None, n_prompt: int, n_gen: int
 ) -> TypeRates:
-    """Time every file once a turn, one pass after a warm-up."""
-    measured = partial(measure, settings=settings, n_prompt=n_prompt, n_gen=n_gen, engine=engine)
-    once = partial(measured, repeats=1, progress=False)
-    runs = in_turns(once, [*files.values()], range(n_turns))
+    """Time every file with its settings once a turn, one pass after a warm-up."""
+
+    def once(side: tuple[Path, Settings]) -> Run:
+        return measure(*side, n_prompt=n_prompt, n_gen=n_gen, repeats=1, engine=engine, progress=False)
+
+    runs = in_turns(once, [*sides.values()], range(n_turns))
     first = runs[0][0]
     return TypeRates(
         model=first.model,
@@ -81,7 +97,7 @@ def _rates_in_turns(
         date=date.today().isoformat(),
         n_prompt=n_prompt,
         n_gen=n_gen,
-        rates=tuple(map(_type_rate, files, runs)),
+        rates=tuple(map(_type_rate, sides, runs)),
         devices=", ".join(gpu.title for gpu in first.machine.gpus_with(b.device for b in first.buffers)),
     )
 
@@ -105,6 +121,7 @@ TINY_TYPES = (
     *("F16", "Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q4_0", "IQ4_NL", "IQ4_XS", "MXFP4"),
     *("Q3_K_M", "IQ3_S", "IQ3_XXS", "Q2_K", "IQ2_XS", "IQ2_XXS", "IQ1_M"),
 )
+REAL_TYPES, REAL_REPACKED = ("Q4_1", "Q4_0", "IQ4_NL", "Q4_K_M", "Q8_0", "F16"), ("Q4_0", "IQ4_NL", "Q4_K_M")
 SHAPE_TYPES = ("F16", "Q8_0", "Q4_K_M", "IQ4_XS", "Q3_K_M", "IQ3_XXS", "Q2_K", "IQ2_XXS")
 RECIPES: Mapping[str, Recipe] = {
     **{f"repacking-{mix}": _llama(mix, n_pairs=4) for mix in ("F16", "Q8_0", "Q6_K", "Q5_K_M")},
@@ -116,6 +133,7 @@ RECIPES: Mapping[str, Recipe] = {
     "shape-type-rates": partial(
         shape_rates, "llama-3.2-1b", SHAPE_TYPES, 15, {"n_layer": 8, "n_vocab": 4096}, n_prompt=32, n_gen=16
     ),
+    "smollm2-type-rates": partial(real_rates, "smollm2", REAL_TYPES, REAL_REPACKED, 15, n_prompt=128, n_gen=32),
     "tiny-type-rates": partial(tiny_rates, TINY_TYPES, 15, n_prompt=128, n_gen=32),
 }
 

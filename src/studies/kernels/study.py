@@ -11,14 +11,17 @@ from functools import cache
 from statistics import median
 
 from inferlab.measurement.run import Run
+from inferlab.model.kernels import REPACKED
 from inferlab.records import load
 from inferlab.shown import Shown
 from inferlab.statistics import FASTER, SLOWER, UNDECIDED, Comparison, compared
-from inferlab.units import MIB, count_text
+from inferlab.units import MIB, count_text, number_text
+from studies.kernels.type_rates import TypeRates
 
 TYPES = ("F16", "Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q4_0", "Q2_K")
 REPACK_BUFFER = "CPU_REPACK"
 PHASES = ("prefill", "decode")
+WITHOUT = ", --no-repack"
 QWEN = "Qwen3 30B A3B, 4 layers"
 EXPERTS = {
     "Granite 3.1 1B A400M": "experts-repack-granite",
@@ -67,10 +70,67 @@ class Pairs(Shown):
         return saved, 1 / self.rate("decode", "without") - 1 / self.rate("decode")
 
 
+def without(type: str) -> str:
+    """The name of a type whose file was run in its own layout."""
+    return type + WITHOUT
+
+
 @cache
 def recorded() -> dict[str, Pairs]:
     """The pairs of each type, most bits first."""
     return {mix: load(f"epyc-2c/repacking-{mix}", Pairs) for mix in TYPES}
+
+
+@cache
+def real() -> TypeRates:
+    """The rates of a trained model, SmolLM2 135M, in several types, three of them also with --no-repack."""
+    return load("epyc-2c/smollm2-type-rates", TypeRates)
+
+
+def repacking_table() -> tuple[Sequence[str], list[Sequence[str]]]:
+    """Heads and rows: rates with repacking and without, of the shape's types that are repacked, and of SmolLM2."""
+    rates, known = real(), [rate.type for rate in real().rates]
+    shapes = [
+        ("shape", mix, *(_both(pair.rate(p), pair.rate(p, "without")) for p in PHASES))
+        for mix, pair in recorded().items()
+        if pair.copied_bytes
+    ]
+    trained = [
+        (
+            "SmolLM2",
+            t,
+            *(_both(*(rates.rate(name, p) for name in (t, without(t)) if name in known)) for p in PHASES),
+        )
+        for t in known
+        if not t.endswith(WITHOUT)
+    ]
+    return ("model", "file", "prefill, on / off", "decode, on / off"), [*shapes, *trained]
+
+
+def _both(*rates: float) -> str:
+    """`1,599 / 912`, or one rate where a file has nothing to repack."""
+    return " / ".join(map(number_text, rates))
+
+
+def real_numbers() -> dict[str, float | int | str]:
+    """The numbers about the trained model of the page *The CPU alone*; shares and changes in percent."""
+    rates, own = real(), real().rates[0]
+    mixed, q8 = rates.type_rate("Q4_K_M"), rates.type_rate("Q8_0")
+    verdicts = {phase: _repacked_against_not(rates, "Q4_K_M", phase).verdict for phase in PHASES}
+    return {
+        "real_turns": len(own.prefill_seconds),
+        "real_share": 100 * mixed.decode_kernels[REPACKED],
+        "real_mixed": " and ".join(dict.fromkeys(verdicts.values())),
+        **{f"real_q4_0_{p}": 100 * (_repacked_against_not(rates, "Q4_0", p).ratio - 1) for p in PHASES},
+        "real_q8_bytes": q8.tensor_bytes / own.tensor_bytes,
+        **{f"real_q8_{phase}": rates.ratio("Q8_0", own.type, phase) for phase in PHASES},
+    }
+
+
+def _repacked_against_not(rates: TypeRates, type: str, phase: str) -> Comparison:
+    """Rate with repacking over the rate without, turn by turn."""
+    off, on = ([1 / each for each in rates.type_rate(name).seconds(phase)] for name in (without(type), type))
+    return compared(off, on)
 
 
 def verdicts_text(pairs: Mapping[str, Pairs], phase: str) -> str:

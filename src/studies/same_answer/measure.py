@@ -13,16 +13,18 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from inferlab.engine.llama_server import LlamaServer, llama_server
+from inferlab.engine.quantize import quantize
 from inferlab.engine.session import default_engine, this_machine
 from inferlab.machine import LOOPBACK_ADDRESS
 from inferlab.measurement.http_client import whole_answer
-from inferlab.measurement.same_answer import Compared, n_same, pieces, same_answers
+from inferlab.measurement.same_answer import CHANGES, Compared, SameAnswers, n_same, pieces, same_answers
 from inferlab.model.find import held_out_text, tiny_model
 from inferlab.model.gguf import read_gguf
 from inferlab.settings import Settings
 from studies import recipes
 from studies.recipes import Recipe
-from studies.same_answer.study import ServedAnswers
+from studies.same_answer.real_model import BY_SETTINGS, ONE_THREAD, beside, real_answers
+from studies.same_answer.study import BESIDE, PIECES, THREADS, ServedAnswers
 
 N_SLOTS = 4
 
@@ -113,10 +115,23 @@ def _answer(server: LlamaServer, prompt: Sequence[int], slot: int, n_gen: int, m
     return whole_answer(LOOPBACK_ADDRESS, server.port, "/completion", body)["tokens"]
 
 
+def quantized_answers(type: str, changes: Sequence[str], n_prompts: int, n_prompt: int, n_gen: int) -> SameAnswers:
+    """Some of the library's changes on the embedded model with its weights in another type."""
+    some = {name: CHANGES[name] for name in changes}
+    return same_answers(quantize("tiny", type), None, some, n_prompts, n_prompt, n_gen)
+
+
 RECIPES: Mapping[str, Recipe] = {
     "same-answers": partial(same_answers, n_prompts=32, n_prompt=320, n_gen=128),
     "same-answers-again": partial(same_answers, n_prompts=32, n_prompt=320, n_gen=128),
+    "same-answers-q4_1": partial(
+        quantized_answers, "Q4_1", (THREADS, PIECES, BESIDE), n_prompts=32, n_prompt=320, n_gen=128
+    ),
     "served-answers": partial(served_answers, REQUESTS, n_prompts=32, n_prompt=320, n_gen=128),
+    "smollm2-settings": partial(real_answers, "smollm2", BY_SETTINGS, n_prompts=24, n_prompt=320, n_gen=128),
+    "smollm2-beside-1": partial(real_answers, "smollm2", beside(1), n_prompts=24, n_prompt=320, n_gen=128),
+    "smollm2-beside-3": partial(real_answers, "smollm2", beside(3), n_prompts=24, n_prompt=320, n_gen=128),
+    "smollm2-f16": partial(real_answers, "smollm2", ONE_THREAD, n_prompts=24, n_prompt=320, n_gen=128, type="F16"),
     "backend-answers": partial(served_answers, IN_BACKEND, n_prompts=8, n_prompt=320, n_gen=64),
 }
 

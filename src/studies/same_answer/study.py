@@ -5,28 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from statistics import median
 
-from inferlab.measurement.same_answer import SameAnswers
+from inferlab.measurement.same_answer import Compared, SameAnswers
 from inferlab.records import load
 
-THREADS, QUANTIZED = "1 thread, not 2", "1 thread, not 2, KV cache in q8_0"
-WITHOUT, PIECES = "1 thread, not 2, without flash attention", "prompt in pieces of 32"
-SERVED = {
-    "again": "seed 7, asked again",
-    "every": "seed 7, every candidate, three others beside",
-    "seeds": "seed 7, then seed 8",
-    "beside": "seed 7, three others beside",
-    "kept": "seed 7, prompt kept in the slot",
-    "greedy_beside": "greedy, three others beside",
-    "greedy_kept": "greedy, prompt kept in the slot",
-}
-"""Name of a number -> the pairs of requests whose different answers it counts."""
+THREADS, PIECES = "1 thread, not 2", "prompt in pieces of 32"
+BESIDE, GREEDY = "three other answers beside", "greedy, "
 Table = tuple[Sequence[str], Sequence[Sequence[str]]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServedAnswers(SameAnswers):
-    """Pairs of equal requests to one server; nothing is scored, so `nats_apart` is empty."""
+    """Pairs of equal requests to one server, or to two with other settings.
+
+    nats_apart  of the tokens of all answers before their first difference; empty where the server told no costs
+    """
 
     made_with = "llama-server over HTTP"
 
@@ -51,24 +45,13 @@ def again_numbers() -> dict[str, int | str]:
 
 def numbers() -> dict[str, int | str]:
     """The numbers of the page *The same answer twice*."""
-    here, served = recorded()
-    n, pieces = len(here.change(THREADS).n_same), here.change(PIECES)
+    here, _ = recorded()
     return {
-        "n": n,
+        "n": len(here.change(THREADS).n_same),
         "n_prompt": here.n_prompt,
         "n_gen": here.n_gen,
         "cpu": here.machine.cpu,
         "commit": here.machine.llama_cpp_commit.removesuffix("-dirty"),
-        "repeated": n - served.n_other_answers(SERVED["again"]),
-        "repeated_beside": n - served.n_other_answers(SERVED["beside"]),
-        "first": here.change(THREADS).first_other,
-        "threads_bits": here.change(THREADS).n_other_bits,
-        "without": here.change(WITHOUT).n_other_bits,
-        "quantized": here.change(QUANTIZED).n_other_bits,
-        "pieces": pieces.n_other_bits,
-        "scored": len(pieces.nats_apart),
-        "pieces_answers": here.n_other_answers(PIECES),
-        **{key: served.n_other_answers(name) for key, name in SERVED.items()},
     }
 
 
@@ -86,10 +69,86 @@ def bits_table() -> Table:
 
 
 def served_table() -> Table:
-    """Heads and rows: for each second request, the answers that differ, and the earliest place."""
+    """Heads and rows: for each second request with a seed, the answers that differ, and the earliest place."""
     _, served = recorded()
     rows = []
     for compared in served.compared:
+        if compared.change.startswith(GREEDY):
+            continue  # they stand beside the trained model's
         answers, least = f"{served.n_other_answers(compared.change)} of {len(compared.n_same)}", min(compared.n_same)
         rows.append((compared.change, answers, str(1 + least) if least < served.n_gen else "–"))
     return ("second request", "other answers", "earliest difference, token"), rows
+
+
+# --- a trained model --------------------------------------------------------------------------
+
+KEPT, THREE, IN_F16 = "prompt kept in the slot", "3 other answers beside", "1 thread, not 2, weights in F16"
+EMBEDDED = {
+    "asked again": (1, f"{GREEDY}asked again"),
+    THREADS: (0, THREADS),
+    PIECES: (0, PIECES),
+    KEPT: (1, f"{GREEDY}prompt kept in the slot"),
+    THREE: (1, f"{GREEDY}three others beside"),
+}
+"""A change of the trained model -> the record of the embedded one that has it, and its name there."""
+
+
+@cache
+def real() -> dict[str, tuple[ServedAnswers, Compared]]:
+    """Every change of SmolLM2's greedy answers, by its name, with the record that has it."""
+    records = {name: load(f"epyc-2c/smollm2-{name}", ServedAnswers) for name in ("settings", "beside-1", "beside-3")}
+    found = {compared.change: (record, compared) for record in records.values() for compared in record.compared}
+    f16 = load("epyc-2c/smollm2-f16", ServedAnswers)
+    return found | {IN_F16: (f16, f16.change(THREADS))}
+
+
+def real_table() -> Table:
+    """Heads and rows: for each change, other answers and other bits of SmolLM2, and other answers of the embedded."""
+    rows = [(change, *_told(record, compared), _embedded(change)) for change, (record, compared) in real().items()]
+    heads = (
+        "changed",
+        "other answers",
+        "first other token: earliest, median",
+        "other bits",
+        "most, nats",
+        "embedded model",
+    )
+    return heads, rows
+
+
+def _told(record: ServedAnswers, compared: Compared) -> tuple[str, str, str, str]:
+    """Other answers, where they begin, the share of costs with other bits, and the largest difference."""
+    ends = [1 + n for n in compared.n_same if n < record.n_gen]
+    return (
+        f"{len(ends)} of {len(compared.n_same)}",
+        f"{min(ends)}, {median(ends):.0f}" if ends else "–",
+        f"{100 * compared.n_other_bits / len(compared.nats_apart):.0f} %",
+        f"{max(compared.nats_apart):.2g}" if compared.n_other_bits else "–",
+    )
+
+
+def _embedded(change: str) -> str:
+    """Other answers of the embedded model, or that it was not asked."""
+    if change not in EMBEDDED:
+        return "–"
+    number, name = EMBEDDED[change]
+    record = recorded()[number]
+    return f"{record.n_other_answers(name)} of {len(record.change(name).n_same)}"
+
+
+def real_numbers() -> dict[str, int]:
+    """The numbers of the page about SmolLM2: how many greedy answers there are, and how many stay the same."""
+    changes = {"again": "asked again", "threads": THREADS, "f16": IN_F16, "beside": THREE}
+    found = {key: real()[change] for key, change in changes.items()}
+    same = {key: len(one.n_same) - record.n_other_answers(one.change) for key, (record, one) in found.items()}
+    record, again = found["again"]
+    embedded = {"f16": recorded()[0], "q4_1": load("epyc-2c/same-answers-q4_1", SameAnswers)}
+    return {
+        "real_n": len(again.n_same),
+        "real_gen": record.n_gen,
+        **{f"real_{key}": n for key, n in same.items()},
+        **{
+            f"tiny_{type}": len(of.change(THREADS).n_same) - of.n_other_answers(THREADS)
+            for type, of in embedded.items()
+        },
+    }

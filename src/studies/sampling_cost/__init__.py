@@ -1,3 +1,7 @@
 """What does choosing a token cost?"""
 
-RECORDS = {"benchmark programs": "study:BenchmarkPrograms", "sampling": "study:Sampling"}
+RECORDS = {
+    "benchmark programs": "study:BenchmarkPrograms",
+    "JSON answers": "study:JsonAnswers",
+    "sampling": "study:Sampling",
+}

@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
+from datetime import date
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,22 +22,22 @@ from inferlab.engine import openmp
 from inferlab.engine.client import LlamaEngine
 from inferlab.engine.llama_server import LlamaServer, llama_server
 from inferlab.engine.programs import FOLDER
-from inferlab.engine.protocol import Engine, entries_of
-from inferlab.engine.session import default_engine
+from inferlab.engine.protocol import Engine, Sampler, entries_of
+from inferlab.engine.session import default_engine, this_machine
 from inferlab.machine import LOOPBACK_ADDRESS
 from inferlab.measurement.base import common_fields, with_context
 from inferlab.measurement.batching import batched_decode
 from inferlab.measurement.http_client import stream, whole_answer
 from inferlab.measurement.run import measure
 from inferlab.measurement.turns import alternating, in_turns
-from inferlab.model.find import held_out_text, tiny_model
+from inferlab.model.find import find_model, held_out_text, tiny_model
 from inferlab.model.gguf import read_gguf
 from inferlab.model.synthetic_model import make_shape
 from inferlab.settings import Settings
 from studies import recipes
 from studies.recipes import Recipe
-from studies.sampling_cost.sampling import ANY_TEXT, WORDS, chains_named, sample_times
-from studies.sampling_cost.study import BENCH, CLIENT, SERVER, SHARP, BenchmarkPrograms, Sampling
+from studies.sampling_cost.sampling import ANY_TEXT, CHAINS, JSON_CHAINS, WORDS, chains_named, sample_times
+from studies.sampling_cost.study import BENCH, CLIENT, SERVER, SHARP, BenchmarkPrograms, JsonAnswers, JsonCase, Sampling
 
 SETTINGS, FLASH = Settings(n_threads=2, n_threads_batch=2), Settings(flash_attn="on")
 PROMPT, SEED = "prefill: {}", 7
@@ -71,17 +72,21 @@ REQUESTS: Mapping[str, Mapping[str, Any]] = {
 """Fields of llama-server's /completion; the rest are its defaults. `default again` is the control."""
 
 
-Dimensions = Mapping[str, Any] | None
+Dimensions = Mapping[str, Any] | str | None
 
 
 def file_of(dimensions: Dimensions) -> Path:
-    """Llama 3.2 1B in Q4_K_M with other dimensions; the embedded model for None."""
+    """Llama 3.2 1B in Q4_K_M with other dimensions, or the model of a name; the embedded model for None."""
+    if isinstance(dimensions, str):
+        return find_model(dimensions)
     return tiny_model() if dimensions is None else make_shape("llama-3.2-1b", "Q4_K_M", **dimensions)
 
 
-def chains(works: Sequence[tuple[Dimensions, int]]) -> tuple[Sampling, ...]:
-    """Every chain on each model so many times; every fifth of the decode steps is kept."""
-    measured = [sample_times(file_of(dimensions), FLASH, repeats=repeats) for dimensions, repeats in works]
+def chains(works: Sequence[tuple[Dimensions, int]], more: Mapping[str, Sequence[Sampler]] = {}) -> tuple[Sampling, ...]:
+    """Every chain, and `more`, on each model so many times; every fifth of the decode steps is kept."""
+    measured = [
+        sample_times(file_of(dimensions), FLASH, {**CHAINS, **more}, repeats=repeats) for dimensions, repeats in works
+    ]
     return tuple(replace(sampling, decode_seconds=sampling.decode_seconds[::5]) for sampling in measured)
 
 
@@ -215,8 +220,16 @@ class _Client:
 
     def changed(self, engine: Engine, more: Mapping[str, Any]) -> float:
         """Share of a greedy answer's tokens that are not the likeliest at their place."""
+        answer = self.whole(more)["tokens"]
+        return self.n_changed(engine, answer) / len(answer)
+
+    def whole(self, more: Mapping[str, Any]) -> dict[str, Any]:
+        """A greedy answer in one piece, with its tokens."""
         body = {**self.body, **more, **GREEDY, "return_tokens": True}
-        answer = whole_answer(LOOPBACK_ADDRESS, self.server.port, "/completion", body)["tokens"]
+        return whole_answer(LOOPBACK_ADDRESS, self.server.port, "/completion", body)
+
+    def n_changed(self, engine: Engine, answer: Sequence[int]) -> int:
+        """Tokens of an answer that are not the likeliest at their place."""
         known = [*self.body["prompt"], *answer]
         first = len(known) - len(answer)
         engine.keep(0)
@@ -224,19 +237,97 @@ class _Client:
         picks = [
             engine.step(entries_of([token], first - 1 + i)).picks[0] for i, token in enumerate(known[first - 1 : -1])
         ]
-        return sum(pick != token for pick, token in zip(picks, answer, strict=True)) / len(answer)
+        return sum(pick != token for pick, token in zip(picks, answer, strict=True))
 
 
 def _of_server(timings: Mapping[str, Any]) -> dict[str, float]:
     return {SERVER: timings["predicted_per_second"], PROMPT: timings["prompt_per_second"]}
 
 
+QUESTIONS: Mapping[str, tuple[str, ...]] = {
+    "Tell me about the city of Paris.": ("city", "country", "river"),
+    "Describe an apple.": ("color", "taste", "shape"),
+    "Who wrote Hamlet?": ("author", "century"),
+    "Recommend a book for a rainy day.": ("title", "author", "reason"),
+    "What is the capital of Japan?": ("country", "capital"),
+    "Describe the weather in a desert.": ("day", "night"),
+    "Invent a person for a story.": ("name", "age", "job"),
+    "Which animal is the largest?": ("animal", "weight", "home"),
+    "Suggest a meal with potatoes.": ("name", "ingredients", "minutes"),
+    "What is a bicycle?": ("wheels", "use"),
+    "Describe the planet Mars.": ("color", "moons", "distance"),
+    "Write a short review of a hotel by the sea.": ("stars", "review"),
+    "Name a musical instrument and how it is played.": ("instrument", "how"),
+    "How do I say good morning in French?": ("language", "phrase"),
+    "Plan a day in the mountains.": ("morning", "noon", "evening"),
+    "What is photosynthesis?": ("input", "output", "place"),
+}
+"""A question -> the keys of a JSON object that could answer it."""
+ASKED = "{} Answer only with a JSON object with the keys {}."
+
+
+def json_answers(n_gen: int) -> JsonAnswers:
+    """Answers of a chat with a schema and without, in turn; the same questions with the format and without."""
+    path, engine = find_model("smollm2"), default_engine()
+    settings = Settings(n_threads=2, n_threads_batch=2, n_seq_max=1, n_ctx=512)
+    engine.open(path, settings)
+    with llama_server(path, settings) as server:
+        _json_case(server, engine, "", list(QUESTIONS)[:1], n_gen)  # not counted: the first passes are slow
+        asked = [ASKED.format(question, ", ".join(keys)) for question, keys in QUESTIONS.items()]
+        cases = (
+            _json_case(server, engine, "asked", asked, n_gen),
+            _json_case(server, engine, "not asked", list(QUESTIONS), n_gen),
+        )
+        return JsonAnswers(
+            model=read_gguf(path).card(),
+            settings=server.settings,
+            machine=this_machine(),
+            date=date.today().isoformat(),
+            buffers=server.buffers,
+            n_gen=n_gen,
+            cases=cases,
+        )
+
+
+def _json_case(server: LlamaServer, engine: Engine, name: str, asked: Sequence[str], n_gen: int) -> JsonCase:
+    clients = [_Client(server, _chat_tokens(server, text), n_gen) for text in asked]
+    bodies = [{"json_schema": _schema(question)} for question in QUESTIONS]
+    no_schema: list[dict[str, Any]] = [{} for _ in bodies]
+    works = [iter(zip(clients, more, strict=False)) for more in (no_schema, bodies)]
+
+    def once(side: int) -> dict[str, Any]:
+        client, more = next(works[side])
+        return client.whole({"ignore_eos": False, **more})
+
+    plain, limited = in_turns(once, (0, 1), clients)
+    answers = [answer["tokens"] for answer in limited]
+    changed = [client.n_changed(engine, answer) for client, answer in zip(clients, answers, strict=True)]
+    rates = [[answer["timings"]["predicted_per_second"] for answer in side] for side in (plain, limited)]
+    return JsonCase(name, tuple(map(len, answers)), tuple(changed), *map(tuple, rates))
+
+
+def _schema(question: str) -> dict[str, Any]:
+    """An object with the keys of a question, each a text."""
+    keys = QUESTIONS[question]
+    return {"type": "object", "properties": {key: {"type": "string"} for key in keys}, "required": list(keys)}
+
+
+def _chat_tokens(server: LlamaServer, text: str) -> list[int]:
+    """The tokens that the model's own template makes of a user's words."""
+    post = partial(whole_answer, LOOPBACK_ADDRESS, server.port)
+    prompt = post("/apply-template", {"messages": [{"role": "user", "content": text}]})["prompt"]
+    return post("/tokenize", {"content": prompt, "add_special": True, "parse_special": True})["tokens"]
+
+
 RECIPES: Mapping[str, Recipe] = {
     "sampling": partial(chains, [(None, 40), ({"n_vocab": 32768}, 14), ({}, 14), ({"n_vocab": 262144}, 14)]),
+    "sampling-smollm2": partial(chains, [("smollm2", 25)], JSON_CHAINS),
     "sampling-malloc": partial(allocators, MALLOC_CHAINS, turns=15),
     "benchmark-programs": partial(programs, {"n_layer": 4, "n_vocab": 8192}, n_prompt=512, n_gen=64, turns=15),
     "server-and-bench-tiny": partial(beside_server, None, n_prompt=128, n_gen=192, turns=20),
     "server-and-bench-shape": partial(beside_server, {"n_layer": 1}, n_prompt=32, n_gen=10, turns=15),
+    "server-and-bench-smollm2": partial(beside_server, "smollm2", n_prompt=128, n_gen=48, turns=15),
+    "json-smollm2": partial(json_answers, n_gen=96),
 }
 
 if __name__ == "__main__":

@@ -74,6 +74,21 @@ CHAINS: dict[str, tuple[Sampler, ...]] = {
 
 The logits are made, so a text in WORDS is never the choice and ANY_TEXT always: each is one of the grammar's two cases.
 """
+JSON = r"""root ::= value
+value ::= object | array | string | number | "true" | "false" | "null"
+object ::= "{" space (pair ("," space pair)*)? "}" space
+pair ::= string ":" space value
+array ::= "[" space (value ("," space value)*)? "]" space
+string ::= "\"" character* "\"" space
+character ::= [^"\\\x00-\x1f] | "\\" ["\\/bfnrtu]
+number ::= "-"? [0-9]+ ("." [0-9]+)? space
+space ::= [ \n]*"""
+IN_STRING = JSON.replace("root ::= value", r'root ::= character* "\""')
+JSON_CHAINS: dict[str, tuple[Sampler, ...]] = {
+    "JSON before top-k, at its beginning": (Sampler("grammar", (JSON,)), *DEFAULT_CHAIN),
+    "JSON before top-k, in a string": (Sampler("grammar", (IN_STRING,)), *DEFAULT_CHAIN),
+}
+"""A grammar of JSON at two places of a text: where few words may follow, and where nearly all may."""
 INFINITE = float("inf")
 RANGES: dict[str, tuple[tuple[str, float, float, str], ...]] = {
     "temperature": (("temperature", 0, INFINITE, "take the likeliest token, as at 0 (src/llama-sampler.cpp:270)"),),

@@ -23,6 +23,7 @@ FLAT, SHARP = 1.0, 2.0
 """Exponents of made logits: the probability of the token of rank r is proportional to r to the power -exponent."""
 ALLOWED, REJECTED = "grammar, token allowed", "grammar, token rejected"
 BEFORE, BEFORE_WORDS = "grammar before top-k, any text", "grammar before top-k, words"
+JSON_BEGINS, IN_STRING = "JSON before top-k, at its beginning", "JSON before top-k, in a string"
 CONTROLS = ("other temperature and seed", "penalty of 1", "all nine, five off")
 BENCH, SERVER, CLIENT = "llama-bench", "server: {}", "client: {}"
 FLOOR, WHOLE, DEFAULT, BACKEND = "one candidate", "one candidate, not streamed", "default", "default, in the backend"
@@ -143,6 +144,43 @@ class BenchmarkPrograms(Measurement):
         return compared(self.rates[SERVER.format(DEFAULT)], self.rates[SERVER.format(name)])
 
 
+@dataclass(frozen=True)
+class JsonCase:
+    """Answers of a chat with a JSON schema and without, in pairs; a number for each question.
+
+    name           whether the question asks for the format
+    n_tokens       tokens of the answer with the schema
+    n_rejected     those that are not the likeliest at their place: the grammar rejected the likeliest
+    plain, limited tokens per second by the server, without the schema and with it
+    """
+
+    name: str
+    n_tokens: tuple[int, ...]
+    n_rejected: tuple[int, ...]
+    plain: tuple[float, ...]
+    limited: tuple[float, ...]
+
+    @property
+    def rejected_percent(self) -> float:
+        """Of all tokens."""
+        return 100 * sum(self.n_rejected) / sum(self.n_tokens)
+
+    @property
+    def rates(self) -> Comparison:
+        """The rate with the schema over that without, pair by pair."""
+        return compared(self.plain, self.limited)
+
+
+@dataclass(frozen=True, kw_only=True)
+class JsonAnswers(Measurement):
+    """The same questions with the format in the prompt and without."""
+
+    made_with = "llama-server over HTTP"
+
+    n_gen: int
+    cases: tuple[JsonCase, ...]
+
+
 def share(seconds: float, step_seconds: float) -> float:
     """Share of sampling in the time of a token whose decode step takes `step_seconds`."""
     return seconds / (step_seconds + seconds)
@@ -161,9 +199,27 @@ def shown() -> tuple[Sampling, Sampling, Sampling]:
 
 
 @cache
+def trained() -> Sampling:
+    """Every chain, and a grammar of JSON, on the vocabulary of SmolLM2."""
+    return load_all("epyc-2c/sampling-smollm2", Sampling)[0]
+
+
+def columns() -> dict[str, Sampling]:
+    """The vocabularies of the page's tables by their heads, the smallest first."""
+    tiny, usual, large = shown()
+    return {f"{one.n_vocab:,d}{', real' * (one is trained())}": one for one in (tiny, trained(), usual, large)}
+
+
+@cache
 def servers() -> dict[str, BenchmarkPrograms]:
-    """The server beside llama-bench: `tiny`, the embedded model, and `shape`, one layer with Llama 3's vocabulary."""
-    return {key: load(f"epyc-2c/server-and-bench-{key}", BenchmarkPrograms) for key in ("tiny", "shape")}
+    """The server beside llama-bench: the embedded model, SmolLM2, and one layer with Llama 3's vocabulary."""
+    return {key: load(f"epyc-2c/server-and-bench-{key}", BenchmarkPrograms) for key in ("tiny", "smollm2", "shape")}
+
+
+@cache
+def json_answers() -> dict[str, JsonCase]:
+    """SmolLM2 with a JSON schema, by whether the prompt asks for the format."""
+    return {case.name: case for case in load("epyc-2c/json-smollm2", JsonAnswers).cases}
 
 
 def numbers() -> dict[str, float | int | str]:
@@ -174,6 +230,7 @@ def numbers() -> dict[str, float | int | str]:
         **malloc_numbers(),
         **server_numbers(),
         **backend_numbers(),
+        **trained_numbers(),
         **reported_numbers(),
     }
 
@@ -219,6 +276,31 @@ def grammar_numbers() -> dict[str, float | str]:
     }
 
 
+def trained_numbers() -> dict[str, float | int | str]:
+    """SmolLM2: shares in percent, nanoseconds for each word of the vocabulary, seconds in the units of the keys."""
+    words, server = trained(), servers()["smollm2"]
+    asked, free = json_answers()["asked"], json_answers()["not asked"]
+    per_word = 1e9 / words.n_vocab
+    without = server.lost_seconds(SERVER.format(DEFAULT), SERVER.format("top-k off"))
+    return {
+        "real_vocab": words.n_vocab,
+        "real_factor": words.seconds(REJECTED) / words.seconds(DEFAULT),
+        "real_penalty_ns": per_word * (words.seconds("repeat penalty") - words.seconds(DEFAULT)),
+        "real_reject_ns": per_word * words.seconds(BEFORE_WORDS),
+        "real_match_ns": per_word * words.seconds(BEFORE),
+        "real_json_share": 100 * words.share(JSON_BEGINS),
+        "real_string_share": 100 * words.share(IN_STRING),
+        "real_off_ms": 1e3 * median(without),
+        "real_sharp_ms": 1e3 * (words.seconds("top-k off", SHARP) - words.seconds(DEFAULT, SHARP)),
+        "real_flat_ms": 1e3 * (words.seconds("top-k off", FLAT) - words.seconds(DEFAULT, FLAT)),
+        "json_questions": len(asked.n_tokens),
+        "asked_rejected": asked.rejected_percent,
+        "free_rejected": free.rejected_percent,
+        "asked_rate": asked.rates.range_text,
+        "free_rate": free.rates.range_text,
+    }
+
+
 def malloc_numbers() -> dict[str, float | str]:
     """A grammar before top-k in another run, with malloc as it is and with its two variables."""
     _, usual, _ = shown()
@@ -231,29 +313,17 @@ def malloc_numbers() -> dict[str, float | str]:
     }
 
 
-def server_numbers() -> dict[str, float | int | str]:
-    """The server beside llama-bench: differences and shares in percent, seconds in the units of the keys."""
-    programs = servers()
-    changed = programs["tiny"].changed
-    return {
-        "turns": min(len(record.rates[BENCH]) for record in programs.values()),
-        "changed_words": 100 * changed["grammar of words"],
-        "changed_json": 100 * changed["JSON schema"],
-        **{f"{key}_{name}": value for key, record in programs.items() for name, value in _over_bench(record).items()},
-    }
-
-
-def _over_bench(programs: BenchmarkPrograms) -> dict[str, float | str]:
-    bench, client = programs.token_seconds(BENCH), programs.token_seconds(CLIENT.format(DEFAULT))
-    parts = {part: seconds for part, seconds in programs.token_parts(DEFAULT).items() if part != "decode"}
-    largest = max(parts, key=parts.__getitem__)
-    return {
-        "over": 100 * (client / bench - 1),
-        "bench_ms": 1e3 * bench,
-        "client_ms": 1e3 * client,
-        "largest": largest,
-        "largest_us": 1e6 * parts[largest],
-    }
+def server_numbers() -> dict[str, float | int]:
+    """The server beside llama-bench: how much longer a token takes at the client in percent, milliseconds of each."""
+    found: dict[str, float | int] = {"turns": min(len(record.rates[BENCH]) for record in servers().values())}
+    for key in ("tiny", "smollm2"):
+        bench, client = (servers()[key].token_seconds(name) for name in (BENCH, CLIENT.format(DEFAULT)))
+        found |= {
+            f"{key}_over": 100 * (client / bench - 1),
+            f"{key}_bench_ms": 1e3 * bench,
+            f"{key}_client_ms": 1e3 * client,
+        }
+    return found
 
 
 def backend_numbers() -> dict[str, int | str]:
@@ -261,7 +331,7 @@ def backend_numbers() -> dict[str, int | str]:
     answers = load("epyc-2c/backend-answers")
     n_prompts = len(answers.compared[0].n_same)
     return {
-        **{f"{key}_backend": programs.against_default(BACKEND).text for key, programs in servers().items()},
+        "smollm2_backend": servers()["smollm2"].against_default(BACKEND).text,
         "n_prompts": n_prompts,
         "greedy_same": n_prompts - answers.n_other_answers("greedy, sampled in the backend"),
         "drawn_same": n_prompts - answers.n_other_answers("default, sampled in the backend"),
@@ -308,17 +378,18 @@ def _chains(exponents: Mapping[str, float]) -> Table:
     for title, exponent in exponents.items():
         asked = title.removesuffix(", flat"), exponent
         cells = (
-            f"{1e6 * sampling.seconds(*asked):,.0f} ({100 * sampling.share(*asked):.1f} %)" for sampling in shown()
+            f"{1e6 * sampling.seconds(*asked):,.0f} ({100 * sampling.share(*asked):.1f} %)"
+            for sampling in columns().values()
         )
         rows.append((title, *cells))
-    return ("chain", *(f"{sampling.n_vocab:,d}" for sampling in shown())), rows
+    return ("chain", *columns()), rows
 
 
 def request_table() -> Table:
     """Heads and rows: rates of requests over those with the default samplers in the same turn, with intervals."""
-    records = servers()
-    return ("request", "embedded model", "shape of one layer"), [
-        (name, *(programs.against_default(name).range_text for programs in records.values())) for name in COMPARED
+    records = [servers()[key] for key in ("smollm2", "shape")]
+    return ("request", "SmolLM2", "shape of one layer"), [
+        (name, *(programs.against_default(name).range_text for programs in records)) for name in COMPARED
     ]
 
 

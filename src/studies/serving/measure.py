@@ -16,10 +16,12 @@ from urllib.request import urlopen
 from inferlab.engine.llama_server import llama_server
 from inferlab.machine import LOOPBACK_ADDRESS
 from inferlab.measurement.turns import in_turns
+from inferlab.model.find import find_model
 from inferlab.model.synthetic_model import make_shape
 from inferlab.settings import Settings
 from studies import recipes
 from studies.recipes import Recipe
+from studies.serving.kept import kept_prompts
 from studies.serving.over_http import (
     Served,
     beside_long_prompt,
@@ -43,15 +45,14 @@ def shape_in_turns(
     return serve_in_turns(waves, _model(), servers, repeats)
 
 
-def same_prompts_again(n_prompt: int, n_more: int, n_gen: int, n_slots: int, n_ctx: int) -> tuple[HttpServing, ...]:
-    """A prompt for each slot, then the same in reverse order with `n_more` tokens each; a slot may keep beginnings."""
-    path, seeds = _model(), range(10, 10 + n_slots)
-    sent = [
-        [HttpRequest(n, n_gen, 0.5 * place, seed, cache_prompt=True) for place, seed in enumerate(in_order)]
-        for n, in_order in ((n_prompt, seeds), (n_prompt + n_more, seeds[::-1]))
-    ]
-    with llama_server(path, Settings(n_seq_max=n_slots, n_ctx=n_ctx)) as server:
-        return tuple(serve_over_http(wave, server, path) for wave in sent)
+def kept_by_shape(**sizes: int) -> tuple[HttpServing, ...]:
+    """Prompts of random tokens that come back to a server of the shape."""
+    return kept_prompts(_model(), **sizes)
+
+
+def kept_by_model(name: str, **sizes: int) -> tuple[HttpServing, ...]:
+    """Prompts of text that come back to a server of a trained model."""
+    return kept_prompts(find_model(name), **sizes)
 
 
 # --- a server whose metrics are read ----------------------------------------------------------
@@ -151,7 +152,8 @@ RECIPES: Mapping[str, Recipe] = {
         [Served(ONE.but(n_threads=n, n_threads_batch=n), cores) for n, cores in ON_CORES],
         repeats=15,
     ),
-    "http-slots": partial(same_prompts_again, n_prompt=256, n_more=16, n_gen=8, n_slots=4, n_ctx=8192),
+    "http-slots": partial(kept_by_shape, n_gen=8, n_ctx=2048, one_copy_mib=12, n_prompt=1024),
+    "http-slots-smollm2": partial(kept_by_model, "smollm2", n_gen=8, n_ctx=2048, one_copy_mib=30),
     "watched-server": partial(watch_server, a_minute_of_work(), Settings(n_seq_max=2, n_ctx=8192), 1.0),
     "http-scraped": partial(scrape_pairs, ONE, every_seconds=0.1, n_pairs=15, n_gen=200),
 }

@@ -193,7 +193,7 @@ class WatchedServing(HttpServing):
 
 @cache
 def recorded(name: str) -> tuple[HttpServing, ...]:
-    """The waves of a record: "users", "prompts", "long-prompt", "order", "slots", "events", "cores" or "scraped"."""
+    """The waves of http-NAME: "users", "prompts", "long-prompt", "order", "slots", "slots-smollm2", "events", …"""
     return load_all(f"epyc-2c/http-{name}", HttpServing)
 
 
@@ -294,19 +294,14 @@ def user_numbers() -> dict[str, float | int | str]:
 
 
 def slot_numbers() -> dict[str, float | int]:
-    """Slots in the order of arrival, what the second request waited, and prompts sent again; times in ms."""
+    """Slots in the order of arrival, and what the second request waited; times in ms."""
     waves = recorded("order")
-    before, after = ({r.request.seed: r for r in wave.replies} for wave in recorded("slots"))
     return {
         "n_waves": len(waves),
         "n_in_order": sum(wave.launch_order == tuple(range(len(wave.replies))) for wave in waves),
         "n_sent": len(waves[0].replies),
         "second_wait": 1e3 * median(wave.replies[1].queue_seconds for wave in waves),
         "second_sent": 1e3 * waves[0].replies[1].request.after_seconds,
-        "n_same_slot": sum(before[seed].slot == after[seed].slot for seed in before),
-        "n_slots": len(before),
-        "again_ms": 1e3 * median(r.ttft_seconds for r in after.values()),
-        "fresh_ms": 1e3 * median(r.ttft_seconds for r in before.values()),
     }
 
 

@@ -2,7 +2,8 @@
 
 The embedded model answers pieces of three texts: prose that its training never saw, the same prose with its beginning
 repeated at the end of the prompt, and source code. Two servers run at once, and only one of them has a request at a
-time; seconds and drafted tokens are those that llama-server reports with an answer.
+time; seconds and drafted tokens are those that llama-server reports with an answer. SmolLM2 answers `prompts` through
+its chat template, until it ends an answer itself.
 """
 
 from __future__ import annotations
@@ -23,13 +24,14 @@ from inferlab.measurement.base import common_fields
 from inferlab.measurement.http_client import whole_answer
 from inferlab.measurement.same_answer import n_same, pieces
 from inferlab.measurement.turns import in_turns
-from inferlab.model.find import held_out_text, tiny_model
+from inferlab.model.find import find_model, held_out_text, tiny_model
 from inferlab.model.ggml_types import padded
 from inferlab.model.gguf import read_gguf
 from inferlab.model.synthetic_model import make_shape
 from inferlab.settings import Settings
 from studies import recipes
 from studies.recipes import Recipe
+from studies.speculation.prompts import talks
 from studies.speculation.speculative import (
     Drafter,
     DraftModel,
@@ -51,6 +53,16 @@ from studies.speculation.study import (
     ServedCase,
     ServedSpeculation,
     by_position,
+)
+from studies.speculation.trained import (
+    CHOSEN,
+    TEXTS,
+    SeenCase,
+    SeenDrafts,
+    TrainedCase,
+    TrainedDrafts,
+    passes,
+    record_of,
 )
 
 SHAPE = "llama-3.2-1b"
@@ -82,18 +94,29 @@ KINDS: Mapping[str, Sequence[str]] = {
     "draft-simple, copy in Q4_K_M": ("draft-simple", "-md", "{copy}"),
 }
 """Name of a kind -> its type and further flags; sizes are the server's defaults unless the name has others."""
+TRAINED, CHAT_SETTINGS = "smollm2", Settings(n_seq_max=1, n_ctx=2048, flash_attn="on")
+LOOKUPS: Mapping[str, Sequence[str]] = {
+    **{kind: flags for kind, flags in KINDS.items() if kind.startswith("ngram")},
+    CHOSEN: ("ngram-simple", "--spec-ngram-simple-size-n", "6", "--spec-ngram-simple-size-m", "16"),
+}
+"""Kinds for the trained model: those of KINDS, and the sizes that the seen half chose (`trained.best_seen`)."""
+TRAINED_SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 13, 16, 17, 24, 25, 32, 33, 49)
 
 
-def verify(model: str, cases: Sequence[tuple[str, bool]], repeats: int) -> tuple[VerifyCost, ...]:
+def verify(
+    model: str, cases: Sequence[tuple[str, bool]], repeats: int, sizes: Sequence[int] = SIZES
+) -> tuple[VerifyCost, ...]:
     """Time passes of the embedded model ("tiny") or of a shape for each (type, whether weights may be repacked)."""
     settings = Settings(n_ctx=256, flash_attn="on")
     return tuple(
-        time_verification(_file(model, mix), settings.but(use_extra_bufts=repacked), SIZES, repeats=repeats)
+        time_verification(_file(model, mix), settings.but(use_extra_bufts=repacked), sizes, repeats=repeats)
         for mix, repacked in cases
     )
 
 
 def _file(model: str, mix: str) -> Path:
+    if model == TRAINED:
+        return find_model(model)
     if model != "tiny":
         return make_shape(model, mix)
     return tiny_model() if mix == "F16" else quantize("tiny", mix)
@@ -225,6 +248,103 @@ def _seconds(answer: Mapping[str, Any]) -> float:
     return answer["timings"]["predicted_ms"] / 1e3
 
 
+# --- a trained model --------------------------------------------------------------------------
+
+
+class _Chat:
+    """Asks one server through the model's own chat template, greedily, until the answer ends or has n_gen tokens."""
+
+    def __init__(self, server: LlamaServer, n_gen: int) -> None:
+        self.server, self.n_gen = server, n_gen
+        self.answer(self.prompt("Hello!"))  # the first pass is slow
+
+    def prompt(self, *said: str) -> str:
+        """What the template makes of a conversation, the user's words first."""
+        messages = [{"role": ("user", "assistant")[i % 2], "content": text} for i, text in enumerate(said)]
+        return self._post("/apply-template", {"messages": messages})["prompt"]
+
+    def answer(self, prompt: str) -> dict[str, Any]:
+        """The answer, with its tokens and timings; nothing of an earlier request is used again."""
+        fixed = {"temperature": 0, "return_tokens": True, "cache_prompt": False}
+        return self._post("/completion", {"prompt": prompt, "n_predict": self.n_gen, **fixed})
+
+    def prompts(self, text: str, seen: bool) -> list[str]:
+        """Two for each beginning of one half of a kind of text; a chat's second one has the answer to the first."""
+        found = []
+        for talk in talks(text, seen):
+            first = self.prompt(talk.first)
+            before = [talk.first, self.answer(first)["content"]] if talk.follows else []
+            found += [first, self.prompt(*before, talk.second)]
+        return found
+
+    def tokens(self, prompt: str) -> list[int]:
+        """Of a prompt, as the server reads it."""
+        asked = {"content": prompt, "add_special": True, "parse_special": True}
+        return self._post("/tokenize", asked)["tokens"]
+
+    def _post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        return whole_answer(LOOPBACK_ADDRESS, self.server.port, path, body)
+
+
+def _of_server(path: Path, server: LlamaServer) -> dict[str, Any]:
+    """The fields that every record of a server has."""
+    return {
+        "model": read_gguf(path).card(),
+        "settings": server.settings,
+        "machine": this_machine(),
+        "date": date.today().isoformat(),
+        "buffers": server.buffers,
+    }
+
+
+def seen_drafts(sizes_n: Sequence[int], sizes_m: Sequence[int], n_gen: int) -> SeenDrafts:
+    """Count what `ngram-simple` of each pair of sizes would draft of the seen half's answers; needs llama-server."""
+    path = find_model(TRAINED)
+    with llama_server(path, CHAT_SETTINGS) as server:
+        chat = _Chat(server, n_gen)
+        answers = {
+            text: [(chat.tokens(prompt), chat.answer(prompt)["tokens"]) for prompt in chat.prompts(text, seen=True)]
+            for text in TEXTS
+        }
+        cases = tuple(_seen(text, n, m, answers[text]) for text in TEXTS for n in sizes_n for m in sizes_m if m >= n)
+        return SeenDrafts(**_of_server(path, server), n_gen=n_gen, cases=cases)
+
+
+def _seen(text: str, n: int, m: int, answers: Sequence[tuple[list[int], list[int]]]) -> SeenCase:
+    each = [passes(prompt, answer, n, m) for prompt, answer in answers]
+    rounds = tuple(map(sum, zip(*(one.rounds for one in each), strict=True)))
+    return SeenCase(text, n, m, rounds, sum(one.accepted for one in each))
+
+
+def trained_drafts(kind: str, n_gen: int) -> TrainedDrafts:
+    """Answer the prompts that are not seen with one kind of look-up and without, in turn; needs llama-server."""
+    path = find_model(TRAINED)
+    flags = ["--spec-type", *LOOKUPS[kind]]
+    with llama_server(path, CHAT_SETTINGS) as plain, llama_server(path, CHAT_SETTINGS, flags) as drafting:
+        chats = _Chat(plain, n_gen), _Chat(drafting, n_gen)
+        cases = tuple(_trained(kind, text, chats) for text in TEXTS)
+        return TrainedDrafts(**_of_server(path, plain), n_gen=n_gen, cases=cases)
+
+
+def _trained(kind: str, text: str, chats: tuple[_Chat, _Chat]) -> TrainedCase:
+    prompts = chats[0].prompts(text, seen=False)
+    asked = [iter(prompts) for _ in chats]
+    plain, drafted = in_turns(lambda side: chats[side].answer(next(asked[side])), (0, 1), prompts)
+    return TrainedCase(
+        kind,
+        text,
+        tuple(answer["timings"]["prompt_n"] for answer in plain),
+        tuple(answer["timings"]["predicted_n"] for answer in plain),
+        tuple(answer["timings"]["predicted_n"] for answer in drafted),
+        tuple(map(_seconds, plain)),
+        tuple(map(_seconds, drafted)),
+        tuple(answer["timings"].get("draft_n", 0) for answer in drafted),
+        tuple(answer["timings"].get("draft_n_accepted", 0) for answer in drafted),
+        tuple(n_same(a["tokens"], b["tokens"]) for a, b in zip(plain, drafted, strict=True)),
+        tuple(n_repeated(a["tokens"]) for a in plain),
+    )
+
+
 RECIPES: Mapping[str, Recipe] = {
     "verify-tiny": partial(
         verify, "tiny", [("F16", True), ("Q8_0", True), ("Q4_K_M", True), ("Q4_K_M", False)], repeats=25
@@ -236,6 +356,9 @@ RECIPES: Mapping[str, Recipe] = {
     "acceptance": partial(acceptance, n_draft=8, n_gen=64, n_prompts=30, n_prompt=128),
     "acceptance-again": partial(acceptance, n_draft=8, n_gen=64, n_prompts=30, n_prompt=128),
     "served-speculation": partial(served_speculation, n_prompts=16, n_prompt=256, n_gen=128),
+    "verify-smollm2": partial(verify, TRAINED, [("Q4_1", True)], repeats=15, sizes=TRAINED_SIZES),
+    "seen-drafts": partial(seen_drafts, (2, 3, 4, 6, 8, 12), (4, 8, 12, 16, 24, 32, 48), n_gen=128),
+    **{record_of(kind): partial(trained_drafts, kind, n_gen=128) for kind in LOOKUPS},
 }
 
 if __name__ == "__main__":

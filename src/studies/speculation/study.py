@@ -19,7 +19,7 @@ from inferlab.options.speculation import N_MAX, speculation_types
 from inferlab.prediction.cost import bytes_read
 from inferlab.prediction.speed import is_of_experts
 from inferlab.records import load, load_all
-from inferlab.statistics import FASTER, SLOWER, UNDECIDED, Comparison, compared
+from inferlab.statistics import Comparison, compared
 from studies.speculation.bounds import least_acceptance, most_speedup, predicted_speedup
 from studies.speculation.speculative import Round, Speculation, VerifyCost
 
@@ -294,14 +294,11 @@ def chance_numbers() -> dict[str, float | int]:
 def acceptance_numbers() -> dict[str, float | int]:
     """Drafts of the embedded model by position, and how much its answers repeat themselves."""
     record = accepted()
-    lookups = [case for case in record.cases if case.drafter.startswith("lookup")]
     repeated = {case.text: [answer.n_repeated for answer in case.answers] for case in record.cases}
     return {
         "n_draft": record.n_draft,
         "n_answers": len(record.cases[0].answers),
         "n_gen": record.n_gen,
-        "lookup_rise": sum(case.acceptance(2) > case.acceptance(1) for case in lookups),
-        "n_lookups": len(lookups),
         # percent of the tokens of the median answer that repeat it; the first five cannot, and drafters change none
         **{f"repeated_{text}": 100 * median(repeated[text]) / (record.n_gen - 5) for text in (PROSE, CODE)},
     }
@@ -333,21 +330,10 @@ def again_numbers() -> dict[str, float | int | str]:
 def served_numbers() -> dict[str, float | int]:
     """llama-server with speculation against plain decode."""
     record = served()
-    verdicts = [case.speedups.verdict for case in record.cases]
     few = [case for case in record.cases if sum(case.n_drafted) < FEW_DRAFTED * len(case.n_drafted)]
     of_few = Comparison(tuple(ratio for case in few for ratio in case.speedups.ratios))
     cached = [case for case in record.cases if case.kind == "ngram-cache"]
     return {
-        "n_pairs": len(record.cases[0].seconds),
-        "served_prompt": record.n_prompt,
-        "served_gen": record.n_gen,
-        "n_same": sum(n == record.n_gen for case in record.cases for n in case.n_same),
-        "n_all": sum(len(case.n_same) for case in record.cases),
-        "n_faster": verdicts.count(FASTER),
-        "n_slower": verdicts.count(SLOWER),
-        "n_undecided": verdicts.count(UNDECIDED),
-        "n_cases": len(verdicts),
-        "n_few": len(few),
         "few_speedup": of_few.ratio,
         "few_low": of_few.ends[0],
         "few_high": of_few.ends[1],

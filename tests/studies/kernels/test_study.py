@@ -128,3 +128,21 @@ def test_rates_in_turns_are_those_of_the_embedded_model():
     assert found.model.file == tiny_model().name
     assert len(found.type_rate("F16").decode_seconds) == 2
     assert sum(found.type_rate("F16").decode_kernels.values()) == pytest.approx(1)
+
+
+def test_a_trained_model_stands_beside_the_shape():
+    """A row for each type; both rates where its file can be repacked, of which the numbers are the median ratios."""
+    heads, rows = study.repacking_table()
+    assert all(len(row) == len(heads) for row in rows)
+    trained = {row[1]: row[2:] for row in rows if "SmolLM2" in row[0]}
+    assert {type for type, rates in trained.items() if " / " in rates[0]} == {"Q4_0", "IQ4_NL", "Q4_K_M"}
+    rates, found = study.real(), study.real_numbers()
+    assert found["real_turns"] >= 15
+    ratio = rates.ratio("Q4_0", study.without("Q4_0"), "decode")
+    assert found["real_q4_0_decode"] == pytest.approx(100 * (ratio - 1))
+
+
+def test_a_mix_that_falls_back_is_repacked_in_part():
+    """Its kernels are told by bytes, and the rate of the file without repacking has none."""
+    assert 0 < study.real_numbers()["real_share"] < 50
+    assert "repacked" not in study.real().type_rate(study.without("Q4_0")).decode_kernels

@@ -9,18 +9,22 @@ def test_every_pair_repeats_its_request_or_changes_one_thing():
     assert all(len(one.more) + (one.beside > 0) <= 1 for one in REQUESTS.values())
 
 
-def test_the_page_counts_what_the_record_has():
-    """A repeated request repeats its answer; other threads change bits, and the count is the table's."""
-    found = study.numbers()
+def test_the_control_has_the_same_bits_and_other_threads_have_not():
+    """The table counts what the record has, from the first token that can differ."""
+    here, served = study.recorded()
     heads, rows = study.bits_table()
-    row = {one[0]: dict(zip(heads, one, strict=True)) for one in rows}[study.THREADS]
-    assert row["other bits"] == f"{found['threads_bits']} of {found['scored']}"
-    assert row["from token"] == str(found["first"])
-    assert found["again"] == 0 < found["threads_bits"]
+    told = {row[0]: dict(zip(heads, row, strict=True)) for row in rows}
+    change = here.change(study.THREADS)
+    assert told["nothing"]["other bits"].startswith("0 of")
+    assert told[study.THREADS]["other bits"] == f"{change.n_other_bits} of {len(change.nats_apart)}"
+    assert told[study.THREADS]["from token"] == str(change.first_other)
+    assert served.n_other_answers("seed 7, asked again") == 0
 
 
-def test_every_second_request_has_a_row():
-    """And names the first place where an answer differs, or none."""
+def test_every_second_request_with_a_seed_has_a_row():
+    """And names the first place where an answer differs, or none; the greedy ones stand beside the trained model's."""
     rows = {one[0]: one[1:] for one in study.served_table()[1]}
-    assert [*rows] == [*REQUESTS]
+    greedy = [f"{study.GREEDY}{name}" for name in ("asked again", "three others beside", "prompt kept in the slot")]
+    assert [*rows] == [name for name in REQUESTS if name not in greedy]
+    assert {name for _, name in study.EMBEDDED.values()} >= {*greedy}
     assert all((place == "–") == count.startswith("0 of") for count, place in rows.values())

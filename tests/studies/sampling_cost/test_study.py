@@ -9,8 +9,8 @@ from fakes import BUFFERS, CARD, CPU_ONLY
 from inferlab.records import load, shipped
 from inferlab.settings import Settings
 from studies.sampling_cost import figures, study
-from studies.sampling_cost.measure import REQUESTS
-from studies.sampling_cost.sampling import CHAINS
+from studies.sampling_cost.measure import QUESTIONS, REQUESTS
+from studies.sampling_cost.sampling import CHAINS, JSON_CHAINS, require_sampling
 
 RATES = {
     "llama-bench": (1000.0, 1000.0),
@@ -87,6 +87,8 @@ def test_every_vocabulary_has_every_chain():
             (name, exponent) for name in CHAINS for exponent in (study.SHARP, study.FLAT)
         }
     assert [one.n_vocab for one in study.shown()] == [4096, 128256, 262144]
+    assert [*study.columns()] == ["4,096", "49,152, real", "128,256", "262,144"]
+    assert {chain.name for chain in study.trained().chains} == {*CHAINS, *JSON_CHAINS}
 
 
 def test_the_share_of_the_default_samplers_is_that_of_the_raw_samples():
@@ -108,14 +110,41 @@ def test_the_rejected_share_of_a_tenth_is_a_tenth():
 
 
 def test_the_client_waits_longer_than_llama_bench_takes():
-    """By the share that the page gives, of which the largest part is one of the token's."""
+    """By the share that the page gives."""
     found = study.numbers()
-    for key, rates in (("tiny", raw("server-and-bench-tiny")), ("shape", raw("server-and-bench-shape"))):
-        client, bench = (median(1 / one for one in rates["rates"][of]) for of in ("client: default", "llama-bench"))
+    for key in ("tiny", "smollm2"):
+        rates = raw(f"server-and-bench-{key}")["rates"]
+        client, bench = (median(1 / one for one in rates[of]) for of in ("client: default", "llama-bench"))
         assert found[f"{key}_over"] == pytest.approx(100 * (client / bench - 1))
         assert found[f"{key}_client_ms"] == pytest.approx(1e3 * client)
-        assert found[f"{key}_largest"] in figures.COLOURS
     assert found["turns"] == 15
+
+
+def test_real_words_cost_what_numbered_ones_do():
+    """A word that a grammar rejects, one that it takes, and one that a penalty looks up: within a fifth."""
+    found = study.numbers()
+    for real, numbered in (("reject_ns", "reject_ns"), ("match_ns", "match_ns"), ("penalty_ns", "penalty_ns")):
+        assert found[f"real_{real}"] == pytest.approx(found[numbered], rel=0.2)
+    assert found["real_sharp_ms"] < found["real_off_ms"] < found["real_flat_ms"]
+
+
+def test_a_prompt_that_asks_for_json_has_fewer_tokens_rejected():
+    """And its rate is nearer to that without a grammar; the shares are those of the raw counts."""
+    found, cases = study.numbers(), {case["name"]: case for case in raw("json-smollm2")["cases"]}
+    assert {*cases} == {"asked", "not asked"}
+    asked = cases["asked"]
+    assert found["asked_rejected"] == pytest.approx(100 * sum(asked["n_rejected"]) / sum(asked["n_tokens"]))
+    assert found["asked_rejected"] < found["free_rejected"]
+    assert len(asked["n_tokens"]) == len(QUESTIONS) == found["json_questions"]
+    ratios = [b / a for a, b in zip(asked["plain"], asked["limited"], strict=True)]
+    assert found["asked_rate"].startswith(f"{median(ratios):.3g} (")
+
+
+def test_the_grammar_of_json_begins_anywhere_that_llama_cpp_takes():
+    """Both have a rule `root`, and the second one begins inside a string."""
+    require_sampling([one for chain in JSON_CHAINS.values() for one in chain])
+    begins = [chain[0].values[0].splitlines()[0] for chain in JSON_CHAINS.values()]
+    assert begins == ["root ::= value", r'root ::= character* "\""']
 
 
 def test_malloc_keeps_what_a_grammar_takes():

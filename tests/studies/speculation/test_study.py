@@ -7,7 +7,6 @@ import pytest
 
 from inferlab.options.speculation import speculation_types
 from inferlab.records import shipped
-from inferlab.statistics import FASTER, SLOWER
 from studies.speculation import study
 from studies.speculation.measure import DRAFTERS, KINDS, REQUESTS, n_repeated
 from studies.speculation.speculative import Round
@@ -122,12 +121,9 @@ def test_the_cost_of_a_check_is_the_median_of_its_turns():
     assert study.numbers()["least_default"] <= 4 / cost <= study.numbers()["most_default"]
 
 
-def test_the_page_counts_what_the_record_of_the_servers_has():
-    """Each case is faster, slower or neither; the table's intervals say the same."""
+def test_the_share_of_the_cache_is_that_of_the_raw_counts():
+    """Accepted over drafted tokens of all its cases."""
     found = study.numbers()
-    assert found["n_faster"] + found["n_slower"] + found["n_undecided"] == found["n_cases"]
-    verdicts = [one.speedups.verdict for one in study.served().cases]
-    assert (found["n_faster"], found["n_slower"]) == (verdicts.count(FASTER), verdicts.count(SLOWER))
     accepted, drafted = (
         sum(sum(one[field]) for one in raw("served-speculation")["cases"] if one["kind"] == "ngram-cache")
         for field in ("n_accepted", "n_drafted")
