@@ -41,6 +41,8 @@ HUB_READY := .hub/.installed
 GPU_READY := $(if $(filter none,$(GPU)),.gpu/.installed,$(PYTHON_READY))
 GPU_PYTHON := $(if $(filter none,$(GPU)),.gpu/bin/python,$(BIN)/python)
 PYTEST := $(BIN)/python -m pytest
+LABS := --nbval-lax -p handbook.execution.tested_labs
+WITH_SMOLLM2 := INFERLAB_MODEL=smollm2 $(PYTEST)
 SITE := $(CURDIR)/_build/html
 UNIT := tests --ignore=tests/benchmarks --ignore=tests/gpu --ignore=tests/site
 # Only for tests that measure no time.
@@ -53,7 +55,7 @@ kept = --durations=15 --junitxml=$(DURATIONS)/$(1).xml
 # On a busy machine a browser may answer too late: what failed is asked once more, in a new one.
 asked_twice = $(2) $(call kept,$(1)) || $(2) --last-failed $(call kept,$(1)-again)
 
-.PHONY: help install book watch serve recorded epub pdf gettext mirror smollm2 test test-gpu lint lab hub hubload bench reference stale tools diagrams clean
+.PHONY: help install book watch serve recorded epub pdf gettext mirror smollm2 test test-real test-gpu lint lab hub hubload bench reference stale tools diagrams clean
 .NOTPARALLEL:
 
 help:  ## list these commands
@@ -91,18 +93,24 @@ smollm2: $(PYTHON_READY)  ## fetch SmolLM2, a small real model for the labs (93 
 	$(if $(MIRROR),@$(BIN)/python tools/mirror.py model '$(MIRROR)')
 	@$(IN_MIRROR) $(BIN)/python -c "import inferlab as lab; print(lab.find_model('smollm2'))"
 
-test: $(READY) lint  ## everything: unit tests, labs, the strict build, the built site in a browser
+test: $(READY) smollm2 lint  ## everything: unit tests, labs, the strict build, the built site in a browser
 	rm -rf $(DURATIONS)
 	$(PYTEST) $(UNIT) -m "not engine and not timed" $(TWO_AT_A_TIME) $(call kept,unit)
 	$(PYTEST) $(UNIT) -m "engine and not timed" $(BY_FILE) $(call kept,engine)
 	$(PYTEST) $(UNIT) -m timed $(call kept,timed)
 	rm -rf _build/.executed
-	$(PYTEST) labs --nbval-lax -p handbook.execution.tested_labs $(call kept,labs)
+	$(PYTEST) labs $(LABS) $(call kept,labs)
+	$(WITH_SMOLLM2) labs/02-open-a-model.ipynb $(LABS)
 	$(MAKE) book GPU=$(GPU)
 	@$(BIN)/python -m handbook.execution.recorded_runs check
 	$(call asked_twice,site,INFERLAB_BUILT_BOOK="$(SITE)" $(PYTEST) tests/site $(TIMED:%=--ignore=%) $(BY_FILE))
 	$(call asked_twice,site-timed,INFERLAB_BUILT_BOOK="$(SITE)" $(PYTEST) $(TIMED))
 	@$(BIN)/python tools/durations.py $(DURATIONS)
+
+test-real: $(READY) smollm2  ## the labs with words, and the faults of templates, on SmolLM2 (better after `make tools`)
+	$(WITH_SMOLLM2) $(foreach lab,02 03 04a 07a 07c 08,labs/$(lab)-*.ipynb) $(LABS)
+	$(PYTEST) labs/09-*.ipynb $(LABS)
+	$(PYTEST) tests/studies/clinic/test_templates.py
 
 test-gpu: $(GPU_READY)  ## runs, plans and full memory on this machine's GPU, else on Vulkan's driver in software
 	$(GPU_PYTHON) -m pytest tests/gpu --durations=5 $(GPU_OPTIONS)

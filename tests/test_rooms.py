@@ -49,6 +49,7 @@ ONLY_IN = {
     "gguf": {"nowhere"},
     "huggingface_hub": {"model.find"},
     "ipywidgets": {"widgets", "studies.*.widget"},
+    "jinja2": {"engine.chat", "handbook"},
     "llama_cpp": {"engine.worker"},
     "mlx": {"studies.other_engines.worker"},
     "mlx_lm": {"studies.other_engines.worker"},

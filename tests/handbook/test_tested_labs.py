@@ -5,7 +5,7 @@ import sys
 
 import nbformat
 import pytest
-from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from handbook.execution import fingerprints
 from handbook.execution.execution_cache import Executions, page_parts
@@ -23,7 +23,7 @@ def kept(tmp_path):
 
     def run(*cells, options=()):
         notebook = new_notebook(cells=[new_markdown_cell("# A lab"), *cells], metadata={"kernelspec": KERNELSPEC})
-        (tmp_path / "labs").mkdir()
+        (tmp_path / "labs").mkdir(exist_ok=True)
         nbformat.write(notebook, tmp_path / "labs" / "one.ipynb")
         command = [sys.executable, "-m", "pytest", "labs", "--rootdir", str(tmp_path), "--nbval-lax", *options]
         done = subprocess.run(
@@ -65,3 +65,14 @@ def test_a_lab_with_a_cell_that_did_not_pass_is_executed_again(kept, cell, optio
     """One cell that failed, was noisy, or was left out, and the page executes the lab itself."""
     run, _ = kept(ON_A_PAGE, cell, options=options)
     assert run is None
+
+
+def test_another_model_runs_without_the_stored_outputs(kept, monkeypatch):
+    """They are the embedded model's: with INFERLAB_MODEL a difference is no failure, and no page shows the run."""
+    stored = new_code_cell("print('mine')", metadata={"tags": ["nbval-check-output"]}, execution_count=1)
+    stored.outputs = [new_output("stream", name="stdout", text="another\n")]
+    assert "1 failed" in kept(stored)[1]
+    monkeypatch.setenv("INFERLAB_MODEL", "tiny")
+    run, why = kept(stored)
+    assert run is None
+    assert "1 passed" in why

@@ -45,7 +45,10 @@ MAY_BE_IGNORED = {"--cache-reuse": "cache_reuse", "--context-shift": "ctx_shift"
 
 @dataclass(frozen=True)
 class ServerLine:
-    """One line of the server's log: its own seconds since its start, the client's clock when it was read, the text."""
+    """One line of the server's log: its own seconds since its start, the client's clock when it was read, the text.
+
+    A line without a time stamp, such as the error that ends a start, has the seconds of the line before it.
+    """
 
     own_seconds: float
     read_seconds: float
@@ -73,8 +76,9 @@ class LlamaServer:
     def _read(self) -> None:
         for raw in piped(self._child.stdout):
             now = time.perf_counter()
-            if line := server_line(raw.decode("utf-8", "replace").rstrip(), now):
-                self._lines.append(line)
+            if text := raw.decode("utf-8", "replace").rstrip():
+                written = self._lines[-1].own_seconds if self._lines else 0.0
+                self._lines.append(server_line(text, now) or ServerLine(written, now, text))
 
     @property
     def pid(self) -> int:

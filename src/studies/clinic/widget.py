@@ -6,11 +6,12 @@ import html
 import re
 from collections.abc import Mapping
 
+from inferlab.log_reader import LogFinding
 from studies.clinic.clinic import Specimen
 from studies.clinic.study import first_finding
 
 CODE = re.compile(r"`([^`]*)`")
-NOTHING = "nothing"
+NOTHING, UNKNOWN = "nothing", "not in the log reader's rules"
 ENDS = {
     "error": "an error; the process lives on",
     "exit": "the end of the process",
@@ -52,9 +53,19 @@ def _rows(specimen: Specimen) -> list[tuple[str, str]]:
         ("llama.cpp says", f"`{specimen.own_words}`" if specimen.own_words else NOTHING),
         ("and it ends with", ENDS[specimen.ended]),
         ("inferlab explain", cause.what if cause else NOTHING),
-        ("the fix", " ".join(cause.fix) if cause and cause.fix else "none is needed"),
+        (
+            "the fix",
+            " ".join(cause.fix) if cause and cause.fix else UNKNOWN if specimen.own_words else "none is needed",
+        ),
         ("before the load", specimen.before or NOTHING),
     ]
+
+
+def _fix(specimen: Specimen, cause: LogFinding | None) -> str:
+    """The log reader's, where it names a cause; a run that met no fault needs none."""
+    if cause and cause.fix:
+        return " ".join(cause.fix)
+    return UNKNOWN if specimen.own_words and not cause else "none is needed"
 
 
 def _block(name: str, cause: str, rows: list[tuple[str, str]]) -> str:

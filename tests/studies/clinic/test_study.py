@@ -6,6 +6,7 @@ from inferlab.settings import Settings
 from studies.clinic import study
 from studies.clinic.clinic import Specimen
 from studies.clinic.devices import Placed
+from studies.clinic.widget import clinic_cases
 
 MAGIC = "gguf_init_from_reader: invalid magic characters: '<!do', expected 'GGUF'"
 LATER = "llama_model_load: error loading model: failed to load /tmp/somewhere/model.gguf"
@@ -56,3 +57,10 @@ def test_the_shown_fault_has_its_complaints_without_folders():
 def test_the_first_finding_is_the_log_readers(log, named):
     """None for a log that it cannot read."""
     assert (study.first_finding(a_specimen("one", log)) is not None) == named
+
+
+def test_a_cause_that_no_rule_knows_has_no_fix():
+    """Only a run that met no fault needs none."""
+    found = {"unread": a_specimen("unread", "", "some words"), study.CONTROL: FOUND[study.CONTROL]}
+    fixes = [dict(rows)["the fix"] for _, _, rows in clinic_cases(found).cases]
+    assert fixes == ["not in the log reader's rules", "none is needed"]

@@ -235,9 +235,9 @@ def _weights_read(seen: Observed) -> int:
     return 0 if seen.model.n_expert else seen.model.weights_bytes or held
 
 
-FEWEST_WORDS = 3
+FEWEST_WORDS = 4
 """Tokens of a prompt that hold no chat: the beginning of the text, and what a template writes around nothing."""
-CHATS = ("/chat/completions", "/v1/messages", "/api/chat", "Chat format: ")
+CHATS = ("/chat/completions", "/v1/messages", "/api/chat", "Chat format: ", "chat format: ")
 PROMPT = re.compile(r"new prompt, .{0,80}(?:task\.n_tokens|n_prompt_tokens) = (\d{1,12})")
 
 
