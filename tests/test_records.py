@@ -47,6 +47,7 @@ from inferlab.prediction.validation import Point
 from inferlab.records import class_of, from_json, from_record, kind_of, kinds, load, save, to_json, to_record
 from inferlab.records_v1 import upgrade
 from inferlab.settings import Settings
+from studies.agents.study import Asked, Replay, SlotFiles
 from studies.attention.study import Timing, Timings
 from studies.cache_and_batch import continuous_batching, prefix_cache
 from studies.cache_and_batch.continuous_batching import Request
@@ -58,11 +59,12 @@ from studies.operating_system import study as operating_system
 from studies.other_engines.study import EngineComparison, EngineRow
 from studies.quantization.study import Loss, MatrixLosses
 from studies.same_answer.study import ServedAnswers
-from studies.sampling_cost.study import BenchmarkPrograms, ChainTimes, Sampling
+from studies.sampling_cost.study import BenchmarkPrograms, ChainTimes, JsonAnswers, JsonCase, Sampling
 from studies.several_cards.study import Case, DeviceUse, SeveralCards, Use
 from studies.speculation import speculative
 from studies.speculation.speculative import PromptLookup
 from studies.speculation.study import Acceptance, AcceptanceCase, DraftedAnswer, ServedCase, ServedSpeculation
+from studies.speculation.trained import SeenCase, SeenDrafts, TrainedCase, TrainedDrafts
 from studies.training.study import LedgerRow, TrainingLedger
 from studies.windows_and_states.study import KeptPrompts, KeptTurn
 
@@ -84,6 +86,47 @@ def kept_prompts():
     facts = {"model": CARD, "settings": Settings(n_ctx=512), "machine": CPU_ONLY, "options": ("-ctxcp", "0")}
     turn = KeptTurn("new", 100, 0, 0.5, 0.4, False, True, (1024, 2048), 1, 4096, None)
     return KeptPrompts(**facts, n_gen=4, turns=(turn,))
+
+
+def trained_drafts():
+    facts = {"model": CARD, "settings": Settings(n_ctx=512), "machine": CPU_ONLY, "n_gen": 4}
+    case = TrainedCase("ngram-simple", "code", (9,), (4,), (4,), (0.4,), (0.2,), (3,), (2,), (4,), (1,))
+    return TrainedDrafts(**facts, cases=(case,))
+
+
+def seen_drafts():
+    facts = {"model": CARD, "settings": Settings(n_ctx=512), "machine": CPU_ONLY, "n_gen": 4}
+    return SeenDrafts(**facts, cases=(SeenCase("code", 4, 8, (3, 1), 1),))
+
+
+def json_answers():
+    facts = {"model": CARD, "settings": Settings(n_ctx=512), "machine": CPU_ONLY, "n_gen": 4}
+    return JsonAnswers(**facts, cases=(JsonCase("asked", (4,), (1,), (20.0,), (19.0,)),))
+
+
+def a_replay():
+    asked = Asked(2, "main", 100, 10, 4, 40, 60, 3, 0.5, 0.4, 1, 4096, 80, 2048, 1.5, (512,), ("restored",))
+    facts = {"model": CARD, "settings": Settings(n_ctx=512), "machine": CPU_ONLY, "options": ("-np", "1")}
+    return Replay(
+        **facts, setting="one", scale=10, metric_read=40, metric_kept=60, requests=(asked, Asked(3, "t", 9, 9, 4))
+    )
+
+
+def slot_files():
+    facts = {"model": CARD, "settings": Settings(n_ctx=512), "machine": CPU_ONLY, "options": ("-np", "1")}
+    return SlotFiles(
+        **facts,
+        n_tokens=9,
+        n_bytes=99,
+        n_first=8,
+        first_seconds=0.5,
+        save_ms=1.5,
+        restore_ms=2.5,
+        n_next=12,
+        n_read=3,
+        n_back=10,
+        n_back_read=2,
+    )
 
 
 def several_cards():
@@ -155,7 +198,11 @@ def a_served_speculation():
 
 
 EXAMPLES = {
+    "JSON answers": json_answers,
+    "seen drafts": seen_drafts,
+    "trained drafts": trained_drafts,
     "acceptance": an_acceptance,
+    "agent replay": a_replay,
     "attention timings": lambda: Timings(CPU_ONLY, "2026-01-31", "2.0", 8, 64, (Timing("flash", 64, (0.1,), None),)),
     "batched decode": lambda: batching.batched_decode(
         "tiny", sizes=(1, 2), n_gen=2, engine=BatchEngine(), progress=False
@@ -196,6 +243,7 @@ EXAMPLES = {
     "sampling": a_sampling,
     "same answers": lambda: SameAnswers(**shared(), **compared_answers()),
     "several cards": several_cards,
+    "slot files": slot_files,
     "served answers": lambda: ServedAnswers(**shared(), **compared_answers()),
     "served speculation": a_served_speculation,
     "schedule": lambda: continuous_batching.schedule(

@@ -1,0 +1,165 @@
+"""Models for a coding agent on the usual cards: context, expected rates, and the bytes that the server keeps of it.
+
+The choices are those of the study `which_model`, which the page passes on: the purposes "code" and "experts in RAM",
+both with 32,768 tokens. What is kept in RAM is computed by `copy_bytes` and `checkpoint_bytes` of the study
+`windows_and_states`, which the page passes on, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from inferlab.model.gguf import Model
+from inferlab.model.synthetic_model import shape
+from inferlab.prediction.expected import ExpectedRates
+from inferlab.prediction.memory import kv_cache_bytes_per_token
+from inferlab.settings import Settings
+from inferlab.units import GIB, MIB
+
+N_CTX = 32_768
+"""Tokens of context that the page plans for; both purposes have it."""
+MACHINES = {
+    "rtx-4060": "8 GB: RTX 4060",
+    "rtx-3060": "12 GB: RTX 3060",
+    "rtx-5060-ti-16gb": "16 GB: RTX 5060 Ti",
+    "rtx-3090": "24 GB: RTX 3090",
+    "apple-m4-max-40:64": "64 GB, shared: M4 Max",
+}
+"""Machine of the study `which_model` -> what the table calls it."""
+DEFAULT_CACHE_BYTES, DEFAULT_CHECKPOINTS = 8192 * MIB, 32
+"""-cram and -ctxcp of llama-server, common/common.h:631-634."""
+FEW_CHECKPOINTS = 8
+"""What the page sets instead."""
+PLAIN = "llama-3.1-8b"
+"""A model whose layers all have attention without a window."""
+CacheBytes = Callable[[Model, Settings, int], int]
+Table = tuple[Sequence[str], list[Sequence[str]]]
+
+
+class Known(Protocol):
+    """A model of the list."""
+
+    @property
+    def name(self) -> str: ...
+
+
+class Candidate(Protocol):
+    """A model that was chosen."""
+
+    @property
+    def known(self) -> Known: ...
+    @property
+    def model(self) -> Model: ...
+    @property
+    def weights_text(self) -> str: ...
+
+
+class Rates(Protocol):
+    """Tokens per second at the beginning of the context, at its end, and of the prompt."""
+
+    @property
+    def start(self) -> float: ...
+    @property
+    def end(self) -> float: ...
+    @property
+    def expected(self) -> ExpectedRates | None: ...
+
+
+class Choice(Protocol):
+    """A choice of the study `which_model`."""
+
+    @property
+    def candidate(self) -> Candidate: ...
+    @property
+    def settings(self) -> Settings: ...
+    @property
+    def rates(self) -> Rates: ...
+    @property
+    def question(self) -> dict[str, str]: ...
+    @property
+    def cells(self) -> tuple[str, ...]: ...
+    @property
+    def line(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What the server keeps of a conversation in RAM.
+
+    copy        bytes of a copy of n tokens, without checkpoints
+    checkpoint  bytes of one checkpoint after n tokens; 0 where the model needs none
+    """
+
+    copy: CacheBytes
+    checkpoint: CacheBytes
+
+    def all_bytes(self, one: Choice, n_checkpoints: int) -> int:
+        """Bytes of the copy of a conversation that fills the context, with its checkpoints."""
+        model, settings = one.candidate.model, one.settings
+        return self.copy(model, settings, N_CTX) + n_checkpoints * self.checkpoint(model, settings, N_CTX)
+
+    def text(self, one: Choice) -> str:
+        """GiB of a copy that fills the context, and the MiB of each checkpoint."""
+        checkpoint = self.checkpoint(one.candidate.model, one.settings, N_CTX) / MIB
+        return f"{self.all_bytes(one, 0) / GIB:.1f} GiB" + (f" + {checkpoint:.0f} MiB each" if checkpoint else "")
+
+
+HEADS = ("memory", "model", "experts in RAM", "context", "tokens/s", "32,768 tokens read", "copy + checkpoints")
+
+
+def table(choices: Sequence[tuple[str, Choice | None]], kept: Kept) -> Table:
+    """A row for each machine and choice; a machine's name stands in its first row."""
+    rows: list[Sequence[str]] = []
+    told: set[str] = set()
+    for machine, one in choices:
+        if one is not None:
+            rows.append(("" if machine in told else MACHINES[machine], *_cells(one, kept)))
+            told.add(machine)
+    return HEADS, rows
+
+
+def _cells(one: Choice, kept: Kept) -> tuple[str, ...]:
+    """Cells of the table after the machine: link, weights and rates are those of the page *Which model*."""
+    link, _, context, rates, prompt = one.cells
+    layers = f"of {one.settings.n_cpu_moe} layers" if one.settings.n_cpu_moe else "–"
+    return link.replace('"planner.html', '"../planner.html'), layers, context, rates, prompt, kept.text(one)
+
+
+@dataclass(frozen=True)
+class Lines:
+    """The lines for llama-server below the table, one for each choice."""
+
+    choices: Sequence[tuple[str, Choice | None]]
+
+    def _repr_markdown_(self) -> str:
+        """As the last line of a page's cell."""
+        told = (
+            f"# {MACHINES[machine]}, {one.candidate.known.name}\n{one.line}" for machine, one in self.choices if one
+        )
+        return "```sh\n" + "\n".join(told) + "\n```"
+
+
+def numbers(chosen: Sequence[tuple[str, Choice | None]], kept: Kept) -> dict[str, str | int | float]:
+    """What *In short* says of the first choice, and what the server's defaults hold.
+
+    over       the models whose copy of a full context is larger than the default limit, with all checkpoints
+    over_gib   the largest of these copies, few_gib the largest copy with few checkpoints
+    """
+    choices = [one for _, one in chosen if one]
+    expected, plain = choices[0].rates.expected, shape(PLAIN, "Q4_K_M")
+    if expected is None:
+        raise ValueError(f"{choices[0].candidate.known.name} has no expected rate on the smallest card")
+    whole = {one.candidate.known.name: kept.all_bytes(one, DEFAULT_CHECKPOINTS) for one in choices}
+    over = [name for name, n_bytes in whole.items() if n_bytes > DEFAULT_CACHE_BYTES]
+    return {
+        **{"plan_ctx": N_CTX, "all_checkpoints": DEFAULT_CHECKPOINTS, "few_checkpoints": FEW_CHECKPOINTS},
+        "small_model": choices[0].candidate.known.name,
+        **{"read_least": N_CTX / expected.prompt.high, "read_most": N_CTX / expected.prompt.low},
+        "cram_gib": DEFAULT_CACHE_BYTES / GIB,
+        "plain_tokens": DEFAULT_CACHE_BYTES // kv_cache_bytes_per_token(plain),
+        "over": " and ".join(over) or "no model of the table",
+        "over_gib": max(whole.values()) / GIB,
+        "few_gib": max(kept.all_bytes(one, FEW_CHECKPOINTS) for one in choices) / GIB,
+    }

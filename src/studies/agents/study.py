@@ -1,0 +1,346 @@
+"""What llama-server keeps of an agent's requests: tokens read again, copies in RAM, and files of slots."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from statistics import median
+
+from inferlab.measurement.base import Measurement
+from inferlab.records import load_all
+from inferlab.units import GIB, KIB, MIB
+from studies.agents.session import N_BEGINNING
+
+ONE_BARE, ONE, DEFAULT, SPLIT = "-np 1 -cram 0", "-np 1", "default", "-np 4"
+SMALL, SHIFT, WINDOWS, NO_CHECKPOINTS = "-cram 16", "--cache-reuse", "windows", "windows, -ctxcp 0"
+WINDOWED_SETTINGS = {WINDOWS: (), NO_CHECKPOINTS: ("-ctxcp", "0")}
+"""Of a model with windows: name -> flags of llama-server beside `-c`."""
+HYBRID_SETTINGS = {"hybrid": (), "hybrid, --cache-reuse": ("--cache-reuse", "25")}
+"""Of a model with states: name -> flags of llama-server beside `-c`."""
+TRAINED = "SmolLM2 135M"
+KEYS = {
+    ONE_BARE: "one_bare",
+    ONE: "one",
+    DEFAULT: "default",
+    SPLIT: "split",
+    SMALL: "small",
+    SHIFT: "shift",
+    WINDOWS: "windows",
+    NO_CHECKPOINTS: "windows_bare",
+}
+"""Setting -> the end of its numbers' names."""
+N_CTX, N_CTX_SMALL, SCALE = 32_768, 8192, 10
+"""Context of the shapes, that of the trained model, and by which its session is divided."""
+DEFAULT_COPIES_BYTES = 8192 * MIB  # -cram, common/common.h:634
+PLACE_BYTES = 12  # of a copied cell: position, number of sequences, sequence; llama-kv-cache.cpp:2065-2310
+Table = tuple[Sequence[str], Sequence[Sequence[str | int]]]
+LEAST_CHUNK = 256
+"""Tokens of --cache-reuse for the session of whole size; llama.cpp's own presets have as many, common/arg.cpp:4585."""
+
+
+def main_settings(scale: int = 1) -> dict[str, tuple[str, ...]]:
+    """The six settings: name -> flags of llama-server beside `-c`; the chunks of a smaller session are smaller."""
+    return {
+        ONE_BARE: ("-np", "1", "-cram", "0"),
+        ONE: ("-np", "1"),
+        DEFAULT: (),
+        SPLIT: ("-np", "4"),
+        SMALL: ("-cram", "16"),
+        SHIFT: ("--cache-reuse", str(LEAST_CHUNK // scale)),
+    }
+
+
+# --- what is recorded -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One request of the session.
+
+    turn, kind     the turn of the main conversation; "main", or which side request after that turn
+    n_prompt       tokens of its prompt; n_new of them no request with this beginning had, nor an answer
+    n_read, n_kept tokens that the server computed, and that it had; None where it refused the request
+    copies, copies_bytes   prompts in host memory after it, by the log; None where it has no line
+    copied_tokens, copied_bytes   the longest prompt that was to be copied for it
+    update_ms      the server's own time for writing and reading copies before it chose a slot
+    checkpoints    bytes of each checkpoint that was made
+    said           what its part of the log says, in the words of `replay.SAID`
+    """
+
+    turn: int
+    kind: str
+    n_prompt: int
+    n_new: int
+    n_gen: int
+    n_read: int | None = None
+    n_kept: int | None = None
+    slot: int | None = None
+    ttft_seconds: float | None = None
+    prompt_seconds: float | None = None
+    copies: int | None = None
+    copies_bytes: int | None = None
+    copied_tokens: int | None = None
+    copied_bytes: int | None = None
+    update_ms: float = 0.0
+    checkpoints: tuple[int, ...] = ()
+    said: tuple[str, ...] = ()
+
+    @property
+    def refused(self) -> bool:
+        """Whether the server refused it, because its slot is shorter than the prompt."""
+        return self.n_read is None
+
+    @property
+    def n_again(self) -> int:
+        """Tokens read that the server had read or written before; 0 for a request that it refused."""
+        return 0 if self.n_read is None else max(0, self.n_read - self.n_new)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replay(Measurement):
+    """The session of an agent on one llama-server.
+
+    setting, options   the name of the setting, and the flags of the server
+    scale              by which the session's lengths are divided
+    metric_read, metric_kept   prompt_tokens_total and prompt_tokens_cached_total of /metrics at the end
+    """
+
+    made_with = "llama-server over HTTP"
+
+    setting: str
+    options: tuple[str, ...]
+    scale: int
+    metric_read: int
+    metric_kept: int
+    requests: tuple[Asked, ...]
+
+    @property
+    def main(self) -> tuple[Asked, ...]:
+        """The turns of the main conversation."""
+        return tuple(asked for asked in self.requests if asked.kind == "main")
+
+    @property
+    def n_again(self) -> int:
+        """Tokens read again, in all requests."""
+        return sum(asked.n_again for asked in self.requests)
+
+    @property
+    def n_refused(self) -> int:
+        """Requests that the server refused."""
+        return sum(asked.refused for asked in self.requests)
+
+    def until(self, n_turns: int) -> Replay:
+        """The first turns with their side requests."""
+        return replace(self, requests=tuple(asked for asked in self.requests if asked.turn <= n_turns))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlotFiles(Measurement):
+    """A slot written to a file, and read by a server that was started anew.
+
+    n_tokens        tokens in the slot that was saved, in n_bytes of a file
+    n_first         tokens that the first server read for its prompt, in first_seconds of its own time
+    n_next          tokens of the next prompt, which goes on from the slot's text; n_read of them were computed
+    n_back          tokens of a prompt that goes back before the saved answer; n_back_read of them were computed
+    """
+
+    made_with = "llama-server over HTTP"
+
+    options: tuple[str, ...]
+    n_tokens: int
+    n_bytes: int
+    n_first: int
+    first_seconds: float
+    save_ms: float
+    restore_ms: float
+    n_next: int
+    n_read: int
+    n_back: int
+    n_back_read: int
+
+
+# --- readings ---------------------------------------------------------------------------------
+
+
+@cache
+def recorded(name: str) -> dict[str, Replay]:
+    """The replays of a record by their settings: "shape", "windows", "hybrid" or "smollm2"."""
+    return {one.setting: one for one in load_all(f"epyc-2c/agent-{name}", Replay)}
+
+
+@cache
+def trained() -> dict[str, tuple[Replay, ...]]:
+    """The replays of SmolLM2 135M by their settings, one of each round."""
+    every = load_all("epyc-2c/agent-smollm2", Replay)
+    return {name: tuple(one for one in every if one.setting == name) for name in recorded("smollm2")}
+
+
+@cache
+def slot_files() -> tuple[SlotFiles, SlotFiles]:
+    """The plain shape, and the one with windows."""
+    plain, windows = load_all("epyc-2c/agent-slot-files", SlotFiles)
+    return plain, windows
+
+
+def first_token_seconds(replays: Sequence[Replay]) -> dict[int, float]:
+    """Turn -> the median time to the first token of its main request; refused ones are left out."""
+    seconds: dict[int, list[float]] = {}
+    for asked in (asked for one in replays for asked in one.main):
+        if asked.ttft_seconds is not None:
+            seconds.setdefault(asked.turn, []).append(asked.ttft_seconds)
+    return {turn: median(values) for turn, values in seconds.items()}
+
+
+def bytes_per_token(one: Replay) -> float:
+    """Of the longest copy in host memory by the log, without checkpoints."""
+    longest = max((asked for asked in one.requests if asked.copied_tokens), key=lambda asked: asked.copied_tokens or 0)
+    return (longest.copied_bytes or 0) / (longest.copied_tokens or 1)
+
+
+# --- the numbers of the page ------------------------------------------------------------------
+
+
+def numbers() -> dict[str, float | int | str]:
+    """The numbers of the page *Coding agents at 32k*; of each setting under its key of KEYS."""
+    sizes = {**session_numbers(), **ram_numbers(), **window_numbers(), **hybrid_numbers(), **slot_file_numbers()}
+    return {**sizes, **setting_numbers(), **trained_numbers()}
+
+
+def session_numbers() -> dict[str, int | str]:
+    """What the agent sends, in tokens."""
+    one = recorded("shape")[DEFAULT]
+    return {
+        "cpu": one.machine.cpu,
+        "n_cores": one.machine.n_cores,
+        "n_ctx": one.settings.n_ctx or 0,
+        "n_turns": len(one.main),
+        "n_side": len(one.requests) - len(one.main),
+        "n_requests": len(one.requests),
+        "n_beginning": N_BEGINNING,
+        "n_last": one.main[-1].n_prompt,
+        "n_sent": sum(asked.n_prompt for asked in one.requests),
+        "n_new": sum(asked.n_new for asked in one.requests),
+        "n_slot": one.settings.n_ctx // 4 if one.settings.n_ctx else 0,
+    }
+
+
+def setting_numbers() -> dict[str, float | int]:
+    """Of each setting with the plain shape: tokens read, kept, read again; its worst turn; requests refused."""
+    found: dict[str, float | int] = {}
+    for key, one in ((KEYS[name], one) for name, one in (recorded("shape") | recorded("windows")).items()):
+        worst = max(one.main, key=lambda asked: asked.n_again)
+        found |= {
+            f"read_{key}": one.metric_read,
+            f"kept_{key}": one.metric_kept,
+            f"again_{key}": one.n_again,
+            f"worst_{key}": worst.n_again,
+            f"worst_turn_{key}": worst.turn,
+            f"refused_{key}": one.n_refused,
+        }
+    return found
+
+
+def trained_numbers() -> dict[str, float | int]:
+    """Of each setting with SmolLM2 135M: tokens read again, and the first token of turns in seconds."""
+    found: dict[str, float | int] = {"small_rounds": len(trained()[DEFAULT]), "small_ctx": N_CTX_SMALL}
+    for key, several in ((KEYS[name], several) for name, several in trained().items()):
+        seconds = first_token_seconds(several)
+        found |= {f"small_again_{key}": several[0].n_again, f"small_refused_{key}": several[0].n_refused}
+        later = {turn: value for turn, value in seconds.items() if turn > 1}
+        if later:
+            found |= {f"small_worst_{key}": max(later.values()), f"small_median_{key}": median(later.values())}
+            found |= {f"small_sum_{key}": sum(seconds.values())}
+    return found
+
+
+def ram_numbers() -> dict[str, float | int]:
+    """Copies of prompts in host memory: bytes of a token, the most in all, tokens in the default limit.
+
+    The longest time for a copy is that of one slot, where the server times writing one and reading another together.
+    """
+    shape, small = recorded("shape")[DEFAULT], recorded("smollm2")[DEFAULT]
+    most = max(shape.requests, key=lambda asked: asked.copies_bytes or 0)
+    return {
+        "token_bytes": bytes_per_token(shape),
+        "cell_bytes": shape.bytes_on("kv_cache") / (shape.settings.n_ctx or 1),
+        "place_bytes": PLACE_BYTES,
+        "small_token_bytes": bytes_per_token(small),
+        "most_copies": most.copies or 0,
+        "most_copies_mib": (most.copies_bytes or 0) / MIB,
+        "longest_update_ms": max(asked.update_ms for asked in recorded("shape")[ONE].requests),
+        "default_gib": DEFAULT_COPIES_BYTES / GIB,
+        "small_fit_tokens": int(DEFAULT_COPIES_BYTES / bytes_per_token(small)),
+    }
+
+
+def window_numbers() -> dict[str, float | int]:
+    """Checkpoints of the shape with windows, and its copies."""
+    one = recorded("windows")[WINDOWS]
+    made = [n_bytes for asked in one.requests for n_bytes in asked.checkpoints]
+    return {
+        "n_checkpoints": len(made),
+        "checkpoint_kib": max(made) / KIB,
+        "windows_most_mib": max(asked.copies_bytes or 0 for asked in one.requests) / MIB,
+        "n_restored": sum("restored" in asked.said for asked in one.requests),
+        "n_forced": sum("forced" in asked.said for asked in one.requests),
+        "n_forced_bare": sum("forced" in asked.said for asked in recorded("windows")[NO_CHECKPOINTS].requests),
+    }
+
+
+def hybrid_numbers() -> dict[str, float | int]:
+    """The first turns with a hybrid: tokens read again, and requests whose chunks were shifted."""
+    plain, shifted = recorded("hybrid").values()
+    return {
+        "hybrid_again": plain.n_again,
+        "hybrid_shift_again": shifted.n_again,
+        "hybrid_shifted": sum("shifted" in asked.said for asked in shifted.requests),
+        "hybrid_restored": sum("restored" in asked.said for asked in plain.requests),
+        "hybrid_checkpoint_mib": max(n for asked in plain.requests for n in asked.checkpoints) / MIB,
+    }
+
+
+def slot_file_numbers() -> dict[str, float | int]:
+    """A slot saved and restored by a server that was started anew."""
+    plain, windows = slot_files()
+    return {
+        "file_tokens": plain.n_tokens,
+        "file_mib": plain.n_bytes / MIB,
+        "file_save_ms": plain.save_ms,
+        "file_restore_ms": plain.restore_ms,
+        "file_first_s": plain.first_seconds,
+        "file_next": plain.n_next,
+        "file_read": plain.n_read,
+        "file_back": plain.n_back,
+        "file_back_read": plain.n_back_read,
+        "file_windows_mib": windows.n_bytes / MIB,
+        "file_windows_read": windows.n_read,
+        "file_windows_back_read": windows.n_back_read,
+    }
+
+
+# --- the tables of the page -------------------------------------------------------------------
+
+
+def settings_table() -> Table:
+    """Heads and rows: what each setting read, kept and read again, and its worst turn."""
+    rows = []
+    for name, one in (recorded("shape") | recorded("windows")).items():
+        worst = max(one.main, key=lambda asked: asked.n_again)
+        told = f"{worst.n_again:,d} (turn {worst.turn})" if worst.n_again else "none"
+        rows.append((_shown(name), f"{one.metric_read:,d}", f"{one.n_again:,d}", told, one.n_refused))
+    return ("setting", "tokens read", "of them again", "worst turn", "refused"), rows
+
+
+def trained_table() -> Table:
+    """Heads and rows: the same with SmolLM2 135M at a tenth of the size, and the first token in seconds."""
+    rows = []
+    for name, several in trained().items():
+        seconds = [value for turn, value in first_token_seconds(several).items() if turn > 1]
+        times = (f"{median(seconds):.2f}", f"{max(seconds):.2f}") if seconds else ("none", "none")
+        rows.append((_shown(name), f"{several[0].n_again:,d}", *times, several[0].n_refused))
+    return ("setting", "tokens read again", "first token, median s", "longest, s", "refused"), rows
+
+
+def _shown(name: str) -> str:
+    return ", ".join(f"`{word}`" if word.startswith("-") else word for word in name.split(", "))
