@@ -111,7 +111,7 @@ def test_the_names_of_machine_and_user_are_found(ada):
 def test_other_json_is_no_record(data):
     """It is said which kinds there are."""
     assert "it is no record: it names no kind of record" in problems(data)[0]
-    assert "schedule, served answers, served speculation" in problems(data)[0]
+    assert "schedule, seen drafts, served answers, served speculation" in problems(data)[0]
 
 
 # --- making a contribution --------------------------------------------------------------------

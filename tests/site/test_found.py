@@ -191,6 +191,7 @@ ANSWERS = {
     "cudaMalloc failed": ("log-reader", "it-does-not-fit"),
     "draft model": ("speculation",),
     "sliding window": ("windows-and-states",),
+    "coding agent": ("coding-agents",),
 }
 """Words -> the pages, without their folder, of which one stands among the first three places."""
 

@@ -106,7 +106,7 @@ class Kept:
         return f"{self.all_bytes(one, 0) / GIB:.1f} GiB" + (f" + {checkpoint:.0f} MiB each" if checkpoint else "")
 
 
-HEADS = ("memory", "model", "experts in RAM", "context", "tokens/s", "32,768 tokens read", "copy + checkpoints")
+HEADS = ("memory", "model", "context", "tokens/s", "32,768 tokens read", "copy + checkpoints")
 
 
 def table(choices: Sequence[tuple[str, Choice | None]], kept: Kept) -> Table:
@@ -123,8 +123,8 @@ def table(choices: Sequence[tuple[str, Choice | None]], kept: Kept) -> Table:
 def _cells(one: Choice, kept: Kept) -> tuple[str, ...]:
     """Cells of the table after the machine: link, weights and rates are those of the page *Which model*."""
     link, _, context, rates, prompt = one.cells
-    layers = f"of {one.settings.n_cpu_moe} layers" if one.settings.n_cpu_moe else "–"
-    return link.replace('"planner.html', '"../planner.html'), layers, context, rates, prompt, kept.text(one)
+    experts = f", experts of {one.settings.n_cpu_moe} layers in RAM" if one.settings.n_cpu_moe else ""
+    return link.replace('"planner.html', '"../planner.html') + experts, context, rates, prompt, kept.text(one)
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ def numbers(chosen: Sequence[tuple[str, Choice | None]], kept: Kept) -> dict[str
     whole = {one.candidate.known.name: kept.all_bytes(one, DEFAULT_CHECKPOINTS) for one in choices}
     over = [name for name, n_bytes in whole.items() if n_bytes > DEFAULT_CACHE_BYTES]
     return {
-        **{"plan_ctx": N_CTX, "all_checkpoints": DEFAULT_CHECKPOINTS, "few_checkpoints": FEW_CHECKPOINTS},
+        **{"plan_ctx": N_CTX, "all_checkpoints": DEFAULT_CHECKPOINTS},
         "small_model": choices[0].candidate.known.name,
         **{"read_least": N_CTX / expected.prompt.high, "read_most": N_CTX / expected.prompt.low},
         "cram_gib": DEFAULT_CACHE_BYTES / GIB,

@@ -294,7 +294,6 @@ def hybrid_numbers() -> dict[str, float | int]:
     return {
         "hybrid_again": plain.n_again,
         "hybrid_shift_again": shifted.n_again,
-        "hybrid_shifted": sum("shifted" in asked.said for asked in shifted.requests),
         "hybrid_restored": sum("restored" in asked.said for asked in plain.requests),
         "hybrid_checkpoint_mib": max(n for asked in plain.requests for n in asked.checkpoints) / MIB,
     }
@@ -329,7 +328,7 @@ def settings_table() -> Table:
         worst = max(one.main, key=lambda asked: asked.n_again)
         told = f"{worst.n_again:,d} (turn {worst.turn})" if worst.n_again else "none"
         rows.append((_shown(name), f"{one.metric_read:,d}", f"{one.n_again:,d}", told, one.n_refused))
-    return ("setting", "tokens read", "of them again", "worst turn", "refused"), rows
+    return ("setting", "tokens read", "of them again", "worst turn, again", "refused"), rows
 
 
 def trained_table() -> Table:
@@ -339,7 +338,7 @@ def trained_table() -> Table:
         seconds = [value for turn, value in first_token_seconds(several).items() if turn > 1]
         times = (f"{median(seconds):.2f}", f"{max(seconds):.2f}") if seconds else ("none", "none")
         rows.append((_shown(name), f"{several[0].n_again:,d}", *times, several[0].n_refused))
-    return ("setting", "tokens read again", "first token, median s", "longest, s", "refused"), rows
+    return ("setting", "tokens read again", "first token after turn 1: median, s", "longest, s", "refused"), rows
 
 
 def _shown(name: str) -> str:

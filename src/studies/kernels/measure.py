@@ -133,7 +133,7 @@ RECIPES: Mapping[str, Recipe] = {
     "shape-type-rates": partial(
         shape_rates, "llama-3.2-1b", SHAPE_TYPES, 15, {"n_layer": 8, "n_vocab": 4096}, n_prompt=32, n_gen=16
     ),
-    "smollm2-type-rates": partial(real_rates, "smollm2", REAL_TYPES, REAL_REPACKED, 15, n_prompt=128, n_gen=32),
+    "type-rates-smollm2": partial(real_rates, "smollm2", REAL_TYPES, REAL_REPACKED, 15, n_prompt=128, n_gen=32),
     "tiny-type-rates": partial(tiny_rates, TINY_TYPES, 15, n_prompt=128, n_gen=32),
 }
 

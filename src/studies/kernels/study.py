@@ -84,7 +84,7 @@ def recorded() -> dict[str, Pairs]:
 @cache
 def real() -> TypeRates:
     """The rates of a trained model, SmolLM2 135M, in several types, three of them also with --no-repack."""
-    return load("epyc-2c/smollm2-type-rates", TypeRates)
+    return load("epyc-2c/type-rates-smollm2", TypeRates)
 
 
 def repacking_table() -> tuple[Sequence[str], list[Sequence[str]]]:

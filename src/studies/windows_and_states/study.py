@@ -15,7 +15,7 @@ from inferlab.measurement.depth import DepthScaling, compare_rounds
 from inferlab.model.catalog import KnownModel, known_model
 from inferlab.model.gguf import Model
 from inferlab.model.synthetic_model import shape
-from inferlab.prediction.memory import kv_cache_bytes, kv_cache_bytes_per_token
+from inferlab.prediction.memory import kv_cache_bytes
 from inferlab.prediction.memory.cache import cache_layers, state_bytes
 from inferlab.records import load_all
 from inferlab.settings import Settings
@@ -194,7 +194,6 @@ def chat_numbers() -> dict[str, float | int | str]:
 def byte_numbers() -> dict[str, float | int]:
     """Caches, checkpoints and copies, computed."""
     granite, gemma, lfm = map(shape, ("granite-4.0-h-350m", "gemma-3-1b", "lfm2-350m"))
-    token = kv_cache_bytes_per_token(shape("llama-3.1-8b"))
     return {
         "n_ctx": WINDOWS.n_ctx,
         "long_factor": _mib(granite, WINDOWS.but(n_ctx=4 * WINDOWS.n_ctx)) / _mib(granite),
@@ -205,8 +204,6 @@ def byte_numbers() -> dict[str, float | int]:
         "lfm_kib": checkpoint_bytes(lfm, WINDOWS) / KIB,
         "checkpoints": DEFAULT_CHECKPOINTS,
         "default_gib": DEFAULT_COPIES_BYTES / GIB,
-        "default_tokens": DEFAULT_COPIES_BYTES // token,
-        "small_tokens": 2048 * MIB // token,
     }
 
 
