@@ -15,6 +15,7 @@ from http.client import HTTPConnection, HTTPException, HTTPResponse
 from typing import Any
 
 from inferlab.errors import EngineRefused, EngineTimeout
+from inferlab.machine import LOOPBACK_ADDRESS
 
 DATA = b"data: "
 JSON = {"Content-Type": "application/json"}
@@ -70,6 +71,20 @@ def whole_answer(host: str, port: int, path: str, body: dict[str, Any], seconds:
         if response.status != 200:
             raise EngineRefused(f"The server answered {response.status}: {said[:500]!r}. Send what it takes.")
         return _object(said)
+
+
+def chat_prompt(port: int, *said: str) -> str:
+    """What the chat template of llama-server's model makes of a conversation; the user's words come first."""
+    messages = [{"role": ("user", "assistant")[i % 2], "content": text} for i, text in enumerate(said)]
+    prompt: str = whole_answer(LOOPBACK_ADDRESS, port, "/apply-template", {"messages": messages})["prompt"]
+    return prompt
+
+
+def server_tokens(port: int, text: str, add_special: bool = False) -> list[int]:
+    """The tokens of a text by llama-server, which reads names of control tokens; add_special: as it reads a prompt."""
+    asked = {"content": text, "add_special": add_special, "parse_special": True}
+    tokens: list[int] = whole_answer(LOOPBACK_ADDRESS, port, "/tokenize", asked)["tokens"]
+    return tokens
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from inferlab.engine.session import this_machine
 from inferlab.errors import EngineRefused
 from inferlab.machine import LOOPBACK_ADDRESS
 from inferlab.measurement import http_client
-from inferlab.measurement.http_client import Stream, stream, whole_answer
+from inferlab.measurement.http_client import Stream, server_tokens, stream
 from inferlab.model.gguf import Model, read_gguf
 from inferlab.progress import track
 from inferlab.records import load_all
@@ -66,9 +66,7 @@ class Texts:
     @cached_property
     def _code(self) -> list[int]:
         text = "\n".join(Path(str(module.__file__)).read_text(encoding="utf-8") for module in READ_AS_TEXT)
-        found = whole_answer(LOOPBACK_ADDRESS, self.server.port, "/tokenize", {"content": text}, SECONDS)
-        tokens: list[int] = found["tokens"]
-        return tokens
+        return server_tokens(self.server.port, text)
 
     def tokens(self, parts: Iterable[Part]) -> list[int]:
         """The tokens of a prompt."""

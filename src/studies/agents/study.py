@@ -8,6 +8,7 @@ from functools import cache
 from statistics import median
 
 from inferlab.measurement.base import Measurement
+from inferlab.prediction.free_memory import PROMPT_CACHE_BYTES
 from inferlab.records import load_all
 from inferlab.units import GIB, KIB, MIB
 from studies.agents.session import N_BEGINNING
@@ -32,7 +33,6 @@ KEYS = {
 """Setting -> the end of its numbers' names."""
 N_CTX, N_CTX_SMALL, SCALE = 32_768, 8192, 10
 """Context of the shapes, that of the trained model, and by which its session is divided."""
-DEFAULT_COPIES_BYTES = 8192 * MIB  # -cram, common/common.h:634
 PLACE_BYTES = 12  # of a copied cell: position, number of sequences, sequence; llama-kv-cache.cpp:2065-2310
 Table = tuple[Sequence[str], Sequence[Sequence[str | int]]]
 LEAST_CHUNK = 256
@@ -269,8 +269,8 @@ def ram_numbers() -> dict[str, float | int]:
         "most_copies": most.copies or 0,
         "most_copies_mib": (most.copies_bytes or 0) / MIB,
         "longest_update_ms": max(asked.update_ms for asked in recorded("shape")[ONE].requests),
-        "default_gib": DEFAULT_COPIES_BYTES / GIB,
-        "small_fit_tokens": int(DEFAULT_COPIES_BYTES / bytes_per_token(small)),
+        "default_gib": PROMPT_CACHE_BYTES / GIB,
+        "small_fit_tokens": int(PROMPT_CACHE_BYTES / bytes_per_token(small)),
     }
 
 

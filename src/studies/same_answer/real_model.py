@@ -16,7 +16,7 @@ from inferlab.engine.llama_server import LlamaServer, llama_server
 from inferlab.engine.quantize import quantize
 from inferlab.engine.session import this_machine
 from inferlab.machine import LOOPBACK_ADDRESS
-from inferlab.measurement.http_client import whole_answer
+from inferlab.measurement.http_client import chat_prompt, server_tokens, whole_answer
 from inferlab.measurement.same_answer import PIECE, REFERENCE, Compared, n_same, threads
 from inferlab.model.find import find_model, held_out_text
 from inferlab.model.gguf import read_gguf
@@ -114,22 +114,13 @@ def chat_prompts(port: int, n: int, length: int) -> list[list[int]]:
 
     A piece is as long as leaves `length` tokens in all.
     """
-    text, prompts = _tokens(port, held_out_text()), []
+    text, prompts = server_tokens(port, held_out_text()), []
     for i in range(n):
-        head, tail = (_tokens(port, part) for part in _asked(port, QUESTIONS[i % len(QUESTIONS)]).split(MARK))
+        asked = chat_prompt(port, f"{QUESTIONS[i % len(QUESTIONS)]}\n\n{MARK}")
+        head, tail = (server_tokens(port, part) for part in asked.split(MARK))
         piece = text[i * length :][: length - len(head) - len(tail)]
         prompts.append([*head, *piece, *tail])
     return prompts
-
-
-def _asked(port: int, question: str) -> str:
-    messages = [{"role": "user", "content": f"{question}\n\n{MARK}"}]
-    return whole_answer(LOOPBACK_ADDRESS, port, "/apply-template", {"messages": messages})["prompt"]
-
-
-def _tokens(port: int, text: str) -> list[int]:
-    body = {"content": text, "parse_special": True}
-    return whole_answer(LOOPBACK_ADDRESS, port, "/tokenize", body)["tokens"]
 
 
 def _roomy(settings: Settings, n_tokens: int) -> Settings:

@@ -27,7 +27,7 @@ from inferlab.engine.session import default_engine, this_machine
 from inferlab.machine import LOOPBACK_ADDRESS
 from inferlab.measurement.base import common_fields, with_context
 from inferlab.measurement.batching import batched_decode
-from inferlab.measurement.http_client import stream, whole_answer
+from inferlab.measurement.http_client import chat_prompt, server_tokens, stream, whole_answer
 from inferlab.measurement.run import measure
 from inferlab.measurement.turns import alternating, in_turns
 from inferlab.model.find import find_model, held_out_text, tiny_model
@@ -314,9 +314,7 @@ def _schema(question: str) -> dict[str, Any]:
 
 def _chat_tokens(server: LlamaServer, text: str) -> list[int]:
     """The tokens that the model's own template makes of a user's words."""
-    post = partial(whole_answer, LOOPBACK_ADDRESS, server.port)
-    prompt = post("/apply-template", {"messages": [{"role": "user", "content": text}]})["prompt"]
-    return post("/tokenize", {"content": prompt, "add_special": True, "parse_special": True})["tokens"]
+    return server_tokens(server.port, chat_prompt(server.port, text), add_special=True)
 
 
 RECIPES: Mapping[str, Recipe] = {

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from inferlab.engine.llama_server import LlamaServer, llama_server
 from inferlab.engine.session import this_machine
 from inferlab.machine import LOOPBACK_ADDRESS
-from inferlab.measurement.http_client import Stream, stream, whole_answer
+from inferlab.measurement.http_client import Stream, chat_prompt, stream
 from inferlab.model.find import held_out_text
 from inferlab.model.gguf import read_gguf
 from inferlab.settings import Settings
@@ -98,8 +98,7 @@ def _stream(server: LlamaServer, sent: Sent, n_gen: int, n_prompt: int | None, n
 def _templated(server: LlamaServer, number: int) -> str:
     """A question about a piece of the held-out text, as the model's chat template writes it."""
     piece = held_out_text()[number * LETTERS : (number + 1) * LETTERS]
-    messages = [{"role": "user", "content": f"{QUESTION}\n\n{piece}"}]
-    return whole_answer(LOOPBACK_ADDRESS, server.port, "/apply-template", {"messages": messages})["prompt"]
+    return chat_prompt(server.port, f"{QUESTION}\n\n{piece}")
 
 
 def _n_prompt(answer: Stream) -> int:

@@ -21,7 +21,7 @@ from inferlab.engine.quantize import quantize
 from inferlab.engine.session import default_engine, this_machine
 from inferlab.machine import LOOPBACK_ADDRESS
 from inferlab.measurement.base import common_fields
-from inferlab.measurement.http_client import whole_answer
+from inferlab.measurement.http_client import chat_prompt, server_tokens, whole_answer
 from inferlab.measurement.same_answer import n_same, pieces
 from inferlab.measurement.turns import in_turns
 from inferlab.model.find import find_model, held_out_text, tiny_model
@@ -256,34 +256,26 @@ class _Chat:
 
     def __init__(self, server: LlamaServer, n_gen: int) -> None:
         self.server, self.n_gen = server, n_gen
-        self.answer(self.prompt("Hello!"))  # the first pass is slow
-
-    def prompt(self, *said: str) -> str:
-        """What the template makes of a conversation, the user's words first."""
-        messages = [{"role": ("user", "assistant")[i % 2], "content": text} for i, text in enumerate(said)]
-        return self._post("/apply-template", {"messages": messages})["prompt"]
+        self.answer(chat_prompt(server.port, "Hello!"))  # the first pass is slow
 
     def answer(self, prompt: str) -> dict[str, Any]:
         """The answer, with its tokens and timings; nothing of an earlier request is used again."""
         fixed = {"temperature": 0, "return_tokens": True, "cache_prompt": False}
-        return self._post("/completion", {"prompt": prompt, "n_predict": self.n_gen, **fixed})
+        body = {"prompt": prompt, "n_predict": self.n_gen, **fixed}
+        return whole_answer(LOOPBACK_ADDRESS, self.server.port, "/completion", body)
 
     def prompts(self, text: str, seen: bool) -> list[str]:
         """Two for each beginning of one half of a kind of text; a chat's second one has the answer to the first."""
         found = []
         for talk in talks(text, seen):
-            first = self.prompt(talk.first)
+            first = chat_prompt(self.server.port, talk.first)
             before = [talk.first, self.answer(first)["content"]] if talk.follows else []
-            found += [first, self.prompt(*before, talk.second)]
+            found += [first, chat_prompt(self.server.port, *before, talk.second)]
         return found
 
     def tokens(self, prompt: str) -> list[int]:
         """Of a prompt, as the server reads it."""
-        asked = {"content": prompt, "add_special": True, "parse_special": True}
-        return self._post("/tokenize", asked)["tokens"]
-
-    def _post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        return whole_answer(LOOPBACK_ADDRESS, self.server.port, path, body)
+        return server_tokens(self.server.port, prompt, add_special=True)
 
 
 def _of_server(path: Path, server: LlamaServer) -> dict[str, Any]:

@@ -21,9 +21,7 @@ from inferlab.model.gguf import Model
 from inferlab.prediction.memory.cache import CacheLayer, cache_layers, cell_bytes
 from inferlab.prediction.memory.recurrent import STATE_BYTES
 from inferlab.settings import Settings
-from inferlab.units import MIB
 
-DEFAULT_COPIES_BYTES = 8192 * MIB  # -cram, common/common.h
 DEFAULT_CHECKPOINTS = 32  # -ctxcp
 BEFORE_END = 4  # tokens between the last checkpoint and the end of a prompt, server-context.cpp:3546
 PLACE_BYTES = 12  # of a cell: its position, the number of its sequences, and the sequence

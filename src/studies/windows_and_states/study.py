@@ -15,6 +15,7 @@ from inferlab.measurement.depth import DepthScaling, compare_rounds
 from inferlab.model.catalog import KnownModel, known_model
 from inferlab.model.gguf import Model
 from inferlab.model.synthetic_model import shape
+from inferlab.prediction.free_memory import PROMPT_CACHE_BYTES
 from inferlab.prediction.memory import kv_cache_bytes
 from inferlab.prediction.memory.cache import cache_layers, state_bytes
 from inferlab.records import load_all
@@ -24,7 +25,6 @@ from inferlab.units import GIB, KIB, MIB
 from studies.windows_and_states.kept import (
     BEFORE_END,
     DEFAULT_CHECKPOINTS,
-    DEFAULT_COPIES_BYTES,
     checkpoint_bytes,
     copy_bytes,
 )
@@ -203,7 +203,7 @@ def byte_numbers() -> dict[str, float | int]:
         "gemma_check": checkpoint_bytes(gemma, WINDOWS) / MIB,
         "lfm_kib": checkpoint_bytes(lfm, WINDOWS) / KIB,
         "checkpoints": DEFAULT_CHECKPOINTS,
-        "default_gib": DEFAULT_COPIES_BYTES / GIB,
+        "default_gib": PROMPT_CACHE_BYTES / GIB,
     }
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from inferlab.measurement import http_client
 from inferlab.model.find import held_out_text
 from studies.same_answer import real_model, study
 from studies.same_answer.real_model import BY_SETTINGS, QUESTIONS, Said, beside, compared
@@ -37,7 +38,7 @@ def test_every_prompt_has_the_same_length(monkeypatch):
             return {"prompt": f"<u>{body['messages'][0]['content']}<a>"}
         return {"tokens": [ord(letter) for letter in body["content"]]}
 
-    monkeypatch.setattr(real_model, "whole_answer", answer)
+    monkeypatch.setattr(http_client, "whole_answer", answer)
     prompts = ["".join(map(chr, one)) for one in real_model.chat_prompts(1, 5, 120)]
     assert {len(one) for one in prompts} == {120}
     assert prompts[0].startswith(f"<u>{QUESTIONS[0]}\n\n{held_out_text()[:8]}")

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from inferlab.settings import Settings
-from studies.agents import plans
+from studies.which_model import agents as plans
 from studies.which_model import study as models
 from studies.windows_and_states.kept import checkpoint_bytes, copy_bytes
 

@@ -1,22 +1,21 @@
 """Models for a coding agent on the usual cards: context, expected rates, and the bytes that the server keeps of it.
 
-The choices are those of the study `which_model`, which the page passes on: the purposes "code" and "experts in RAM",
-both with 32,768 tokens. What is kept in RAM is computed by `copy_bytes` and `checkpoint_bytes` of the study
-`windows_and_states`, which the page passes on, too.
+The choices are those of the purposes "code" and "experts in RAM", both with 32,768 tokens. What is kept in RAM is
+computed by `copy_bytes` and `checkpoint_bytes` of the study `windows_and_states`, which the page passes on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from inferlab.model.gguf import Model
 from inferlab.model.synthetic_model import shape
-from inferlab.prediction.expected import ExpectedRates
+from inferlab.prediction.free_memory import PROMPT_CACHE_BYTES
 from inferlab.prediction.memory import kv_cache_bytes_per_token
 from inferlab.settings import Settings
 from inferlab.units import GIB, MIB
+from studies.which_model.study import Choice
 
 N_CTX = 32_768
 """Tokens of context that the page plans for; both purposes have it."""
@@ -27,61 +26,15 @@ MACHINES = {
     "rtx-3090": "24 GB: RTX 3090",
     "apple-m4-max-40:64": "64 GB, shared: M4 Max",
 }
-"""Machine of the study `which_model` -> what the table calls it."""
-DEFAULT_CACHE_BYTES, DEFAULT_CHECKPOINTS = 8192 * MIB, 32
-"""-cram and -ctxcp of llama-server, common/common.h:631-634."""
+"""Machine -> what the table calls it."""
+DEFAULT_CHECKPOINTS = 32
+"""-ctxcp of llama-server, common/common.h:631."""
 FEW_CHECKPOINTS = 8
 """What the page sets instead."""
 PLAIN = "llama-3.1-8b"
 """A model whose layers all have attention without a window."""
 CacheBytes = Callable[[Model, Settings, int], int]
 Table = tuple[Sequence[str], list[Sequence[str]]]
-
-
-class Known(Protocol):
-    """A model of the list."""
-
-    @property
-    def name(self) -> str: ...
-
-
-class Candidate(Protocol):
-    """A model that was chosen."""
-
-    @property
-    def known(self) -> Known: ...
-    @property
-    def model(self) -> Model: ...
-    @property
-    def weights_text(self) -> str: ...
-
-
-class Rates(Protocol):
-    """Tokens per second at the beginning of the context, at its end, and of the prompt."""
-
-    @property
-    def start(self) -> float: ...
-    @property
-    def end(self) -> float: ...
-    @property
-    def expected(self) -> ExpectedRates | None: ...
-
-
-class Choice(Protocol):
-    """A choice of the study `which_model`."""
-
-    @property
-    def candidate(self) -> Candidate: ...
-    @property
-    def settings(self) -> Settings: ...
-    @property
-    def rates(self) -> Rates: ...
-    @property
-    def question(self) -> dict[str, str]: ...
-    @property
-    def cells(self) -> tuple[str, ...]: ...
-    @property
-    def line(self) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -152,13 +105,13 @@ def numbers(chosen: Sequence[tuple[str, Choice | None]], kept: Kept) -> dict[str
     if expected is None:
         raise ValueError(f"{choices[0].candidate.known.name} has no expected rate on the smallest card")
     whole = {one.candidate.known.name: kept.all_bytes(one, DEFAULT_CHECKPOINTS) for one in choices}
-    over = [name for name, n_bytes in whole.items() if n_bytes > DEFAULT_CACHE_BYTES]
+    over = [name for name, n_bytes in whole.items() if n_bytes > PROMPT_CACHE_BYTES]
     return {
         **{"plan_ctx": N_CTX, "all_checkpoints": DEFAULT_CHECKPOINTS},
         "small_model": choices[0].candidate.known.name,
         **{"read_least": N_CTX / expected.prompt.high, "read_most": N_CTX / expected.prompt.low},
-        "cram_gib": DEFAULT_CACHE_BYTES / GIB,
-        "plain_tokens": DEFAULT_CACHE_BYTES // kv_cache_bytes_per_token(plain),
+        "cram_gib": PROMPT_CACHE_BYTES / GIB,
+        "plain_tokens": PROMPT_CACHE_BYTES // kv_cache_bytes_per_token(plain),
         "over": " and ".join(over) or "no model of the table",
         "over_gib": max(whole.values()) / GIB,
         "few_gib": max(kept.all_bytes(one, FEW_CHECKPOINTS) for one in choices) / GIB,
