@@ -92,6 +92,13 @@ def test_a_record_is_the_session_in_six_settings(record):
         assert sum(asked.n_kept or 0 for asked in one.requests) == one.metric_kept
 
 
+def test_a_hybrid_shifts_what_its_state_has_read():
+    """The server does not refuse --cache-reuse there, and says of a request that it shifted a chunk."""
+    plain, shifted = study.recorded("hybrid").values()
+    assert any("shifted" in asked.said for asked in shifted.requests)
+    assert not any("shifted" in asked.said for asked in plain.requests)
+
+
 def test_numbers_agree_with_the_tables():
     """Side requests cost the conversation in one slot without RAM, and where the limit is below one prompt."""
     found = study.numbers()
@@ -99,7 +106,7 @@ def test_numbers_agree_with_the_tables():
     assert found["again_one"] < found["again_one_bare"]
     assert found["again_shift"] < found["again_default"]
     assert found["again_windows"] < found["again_windows_bare"]
-    assert found["refused_split"] > 0 == found["refused_default"]
+    assert found["refused_split"] > 0 == study.recorded("shape")[DEFAULT].n_refused
     heads, rows = study.settings_table()
     assert dict(zip(heads, rows[0], strict=True))["of them again"] == f"{found['again_one_bare']:,d}"
     assert [row[0] for row in study.trained_table()[1]] == [row[0] for row in rows[:6]]

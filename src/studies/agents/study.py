@@ -8,9 +8,7 @@ from functools import cache
 from statistics import median
 
 from inferlab.measurement.base import Measurement
-from inferlab.prediction.free_memory import PROMPT_CACHE_BYTES
 from inferlab.records import load_all
-from inferlab.units import GIB, KIB, MIB
 from studies.agents.session import N_BEGINNING
 
 ONE_BARE, ONE, DEFAULT, SPLIT = "-np 1 -cram 0", "-np 1", "default", "-np 4"
@@ -33,7 +31,6 @@ KEYS = {
 """Setting -> the end of its numbers' names."""
 N_CTX, N_CTX_SMALL, SCALE = 32_768, 8192, 10
 """Context of the shapes, that of the trained model, and by which its session is divided."""
-PLACE_BYTES = 12  # of a copied cell: position, number of sequences, sequence; llama-kv-cache.cpp:2065-2310
 Table = tuple[Sequence[str], Sequence[Sequence[str | int]]]
 LEAST_CHUNK = 256
 """Tokens of --cache-reuse for the session of whole size; llama.cpp's own presets have as many, common/arg.cpp:4585."""
@@ -192,129 +189,34 @@ def first_token_seconds(replays: Sequence[Replay]) -> dict[int, float]:
     return {turn: median(values) for turn, values in seconds.items()}
 
 
-def bytes_per_token(one: Replay) -> float:
-    """Of the longest copy in host memory by the log, without checkpoints."""
-    longest = max((asked for asked in one.requests if asked.copied_tokens), key=lambda asked: asked.copied_tokens or 0)
-    return (longest.copied_bytes or 0) / (longest.copied_tokens or 1)
+def later_seconds(replays: Sequence[Replay]) -> list[float]:
+    """Of each turn after the first, whose prompt is new to the server: the median time to the first token."""
+    return [seconds for turn, seconds in first_token_seconds(replays).items() if turn > 1]
 
 
 # --- the numbers of the page ------------------------------------------------------------------
 
 
 def numbers() -> dict[str, float | int | str]:
-    """The numbers of the page *Coding agents at 32k*; of each setting under its key of KEYS."""
-    sizes = {**session_numbers(), **ram_numbers(), **window_numbers(), **hybrid_numbers(), **slot_file_numbers()}
-    return {**sizes, **setting_numbers(), **trained_numbers()}
+    """The numbers of the page *Coding agents at 32k*; of each setting under its key of KEYS.
 
-
-def session_numbers() -> dict[str, int | str]:
-    """What the agent sends, in tokens."""
-    one = recorded("shape")[DEFAULT]
+    The longest time for a copy is that of one slot, where the server times writing one and reading another together.
+    """
+    shape = recorded("shape")
+    one, (plain, windows) = shape[DEFAULT], slot_files()
     return {
         "cpu": one.machine.cpu,
-        "n_cores": one.machine.n_cores,
-        "n_ctx": one.settings.n_ctx or 0,
         "n_turns": len(one.main),
         "n_side": len(one.requests) - len(one.main),
         "n_requests": len(one.requests),
         "n_beginning": N_BEGINNING,
-        "n_last": one.main[-1].n_prompt,
-        "n_sent": sum(asked.n_prompt for asked in one.requests),
-        "n_new": sum(asked.n_new for asked in one.requests),
-        "n_slot": one.settings.n_ctx // 4 if one.settings.n_ctx else 0,
-    }
-
-
-def setting_numbers() -> dict[str, float | int]:
-    """Of each setting with the plain shape: tokens read, kept, read again; its worst turn; requests refused."""
-    found: dict[str, float | int] = {}
-    for key, one in ((KEYS[name], one) for name, one in (recorded("shape") | recorded("windows")).items()):
-        worst = max(one.main, key=lambda asked: asked.n_again)
-        found |= {
-            f"read_{key}": one.metric_read,
-            f"kept_{key}": one.metric_kept,
-            f"again_{key}": one.n_again,
-            f"worst_{key}": worst.n_again,
-            f"worst_turn_{key}": worst.turn,
-            f"refused_{key}": one.n_refused,
-        }
-    return found
-
-
-def trained_numbers() -> dict[str, float | int]:
-    """Of each setting with SmolLM2 135M: tokens read again, and the first token of turns in seconds."""
-    found: dict[str, float | int] = {"small_rounds": len(trained()[DEFAULT]), "small_ctx": N_CTX_SMALL}
-    for key, several in ((KEYS[name], several) for name, several in trained().items()):
-        seconds = first_token_seconds(several)
-        found |= {f"small_again_{key}": several[0].n_again, f"small_refused_{key}": several[0].n_refused}
-        later = {turn: value for turn, value in seconds.items() if turn > 1}
-        if later:
-            found |= {f"small_worst_{key}": max(later.values()), f"small_median_{key}": median(later.values())}
-            found |= {f"small_sum_{key}": sum(seconds.values())}
-    return found
-
-
-def ram_numbers() -> dict[str, float | int]:
-    """Copies of prompts in host memory: bytes of a token, the most in all, tokens in the default limit.
-
-    The longest time for a copy is that of one slot, where the server times writing one and reading another together.
-    """
-    shape, small = recorded("shape")[DEFAULT], recorded("smollm2")[DEFAULT]
-    most = max(shape.requests, key=lambda asked: asked.copies_bytes or 0)
-    return {
-        "token_bytes": bytes_per_token(shape),
-        "cell_bytes": shape.bytes_on("kv_cache") / (shape.settings.n_ctx or 1),
-        "place_bytes": PLACE_BYTES,
-        "small_token_bytes": bytes_per_token(small),
-        "most_copies": most.copies or 0,
-        "most_copies_mib": (most.copies_bytes or 0) / MIB,
-        "longest_update_ms": max(asked.update_ms for asked in recorded("shape")[ONE].requests),
-        "default_gib": PROMPT_CACHE_BYTES / GIB,
-        "small_fit_tokens": int(PROMPT_CACHE_BYTES / bytes_per_token(small)),
-    }
-
-
-def window_numbers() -> dict[str, float | int]:
-    """Checkpoints of the shape with windows, and its copies."""
-    one = recorded("windows")[WINDOWS]
-    made = [n_bytes for asked in one.requests for n_bytes in asked.checkpoints]
-    return {
-        "n_checkpoints": len(made),
-        "checkpoint_kib": max(made) / KIB,
-        "windows_most_mib": max(asked.copies_bytes or 0 for asked in one.requests) / MIB,
-        "n_restored": sum("restored" in asked.said for asked in one.requests),
-        "n_forced": sum("forced" in asked.said for asked in one.requests),
-        "n_forced_bare": sum("forced" in asked.said for asked in recorded("windows")[NO_CHECKPOINTS].requests),
-    }
-
-
-def hybrid_numbers() -> dict[str, float | int]:
-    """The first turns with a hybrid: tokens read again, and requests whose chunks were shifted."""
-    plain, shifted = recorded("hybrid").values()
-    return {
-        "hybrid_again": plain.n_again,
-        "hybrid_shift_again": shifted.n_again,
-        "hybrid_restored": sum("restored" in asked.said for asked in plain.requests),
-        "hybrid_checkpoint_mib": max(n for asked in plain.requests for n in asked.checkpoints) / MIB,
-    }
-
-
-def slot_file_numbers() -> dict[str, float | int]:
-    """A slot saved and restored by a server that was started anew."""
-    plain, windows = slot_files()
-    return {
-        "file_tokens": plain.n_tokens,
-        "file_mib": plain.n_bytes / MIB,
-        "file_save_ms": plain.save_ms,
-        "file_restore_ms": plain.restore_ms,
-        "file_first_s": plain.first_seconds,
+        **{f"again_{KEYS[name]}": replay.n_again for name, replay in (shape | recorded("windows")).items()},
+        "refused_split": shape[SPLIT].n_refused,
+        "longest_update_ms": max(asked.update_ms for asked in shape[ONE].requests),
+        **{f"small_worst_{KEYS[name]}": max(later_seconds(trained()[name])) for name in (ONE_BARE, DEFAULT)},
         "file_next": plain.n_next,
         "file_read": plain.n_read,
-        "file_back": plain.n_back,
-        "file_back_read": plain.n_back_read,
-        "file_windows_mib": windows.n_bytes / MIB,
         "file_windows_read": windows.n_read,
-        "file_windows_back_read": windows.n_back_read,
     }
 
 
@@ -335,7 +237,7 @@ def trained_table() -> Table:
     """Heads and rows: the same with SmolLM2 135M at a tenth of the size, and the first token in seconds."""
     rows = []
     for name, several in trained().items():
-        seconds = [value for turn, value in first_token_seconds(several).items() if turn > 1]
+        seconds = later_seconds(several)
         times = (f"{median(seconds):.2f}", f"{max(seconds):.2f}") if seconds else ("none", "none")
         rows.append((_shown(name), f"{several[0].n_again:,d}", *times, several[0].n_refused))
     return ("setting", "tokens read again", "first token after turn 1: median, s", "longest, s", "refused"), rows

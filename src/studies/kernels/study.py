@@ -171,8 +171,6 @@ def numbers() -> dict[str, float | int | str]:
         **{f"{phase}_verdicts": verdicts_text(repacked, phase) for phase in PHASES},
         **{f"control_{phase}": 100 * max(abs(pair.compared(phase).ratio - 1) for pair in same) for phase in PHASES},
         **{f"repack_{mix}_{phase}": 100 * (pair.compared(phase).ratio - 1) for mix, phase, pair in every},
-        **{f"default_{mix}_{phase}": pair.rate(phase) for mix, phase, pair in every},
-        **{f"without_{mix}_{phase}": pair.rate(phase, "without") for mix, phase, pair in every},
     }
 
 
