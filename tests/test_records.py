@@ -88,9 +88,14 @@ def kept_prompts():
     return KeptPrompts(**facts, n_gen=4, turns=(turn,))
 
 
+def served(kind):
+    drafted = {"n_drafted": (3,), "n_accepted": (2,), "n_same": (4,), "n_repeated": (1,)}
+    return {"kind": kind, "plain_seconds": (0.4,), "seconds": (0.2,), **drafted}
+
+
 def trained_drafts():
     facts = {"model": CARD, "settings": Settings(n_ctx=512), "machine": CPU_ONLY, "n_gen": 4}
-    case = TrainedCase("ngram-simple", "code", (9,), (4,), (4,), (0.4,), (0.2,), (3,), (2,), (4,), (1,))
+    case = TrainedCase(**served("ngram-simple"), text="code", n_prompt=(9,), n_plain=(4,), n_tokens=(4,))
     return TrainedDrafts(**facts, cases=(case,))
 
 
@@ -193,7 +198,7 @@ def an_acceptance():
 
 
 def a_served_speculation():
-    case = ServedCase("ngram-mod", "prose", (0.2, 0.4), (0.1, 0.5), (8, 0), (6, 0), (4, 4), (0, 1))
+    case = ServedCase(**served("ngram-mod"), task="prose")
     return ServedSpeculation(**shared(), n_prompt=8, n_gen=4, cases=(case,))
 
 

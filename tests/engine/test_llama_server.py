@@ -132,10 +132,14 @@ def test_launches_are_on_the_clients_clock():
 
 
 def test_numbers_that_the_server_chose_are_recorded():
-    """Threads and context; without their lines the settings stay."""
-    log = "system_info: n_threads = 2 (n_threads_batch = 3) / 4\nllama_context: n_ctx                 = 8192"
+    """Threads, context, slots and their pool; without their lines the settings stay."""
+    log = (
+        "system_info: n_threads = 2 (n_threads_batch = 3) / 4\nllama_context: n_ctx                 = 8192\n"
+        "srv    load_model: initializing, n_slots = 4, n_ctx_slot = 8192, kv_unified = 'true'"
+    )
     chosen = chosen_settings(Settings(), log)
     assert (chosen.n_threads, chosen.n_threads_batch, chosen.n_ctx) == (2, 3, 8192)
+    assert (chosen.n_seq_max, chosen.kv_unified) == (4, True)
     assert chosen_settings(Settings(), "") == Settings()
 
 

@@ -5,6 +5,7 @@ The server listens on 127.0.0.1 at a port that it finds itself, and never uses t
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -37,6 +38,7 @@ CHOSEN = {
     "n_threads_batch": r"n_threads_batch = (\d+)\)",
     "n_ctx": r"llama_context: n_ctx +=\s+(\d+)",
     "n_seq_max": r"initializing, n_slots = (\d+)",
+    "kv_unified": r"kv_unified = '(true|false)'",
 }
 LAST_LINES = 12
 # Options that the server turns off for some models, and how it calls them; server-context.cpp:1148-1183.
@@ -243,6 +245,6 @@ def refuse_ignored(options: Sequence[str], log: str) -> None:
 
 
 def chosen_settings(settings: Settings, log: str) -> Settings:
-    """Settings with the numbers that llama-server chose itself, from its log."""
+    """Settings with the values that llama-server chose itself, from its log."""
     matches = {name: re.search(pattern, log) for name, pattern in CHOSEN.items()}
-    return settings.but(**{name: int(match[1]) for name, match in matches.items() if match})
+    return settings.but(**{name: json.loads(match[1]) for name, match in matches.items() if match})

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from inferlab.engine import measurement_queue
 from inferlab.engine.log import Buffer
@@ -22,6 +22,9 @@ from inferlab.model.kernels import Matrices, placed_by_bytes
 from inferlab.model.synthetic_model import shape
 from inferlab.settings import Settings
 from inferlab.shown import Shown
+
+if TYPE_CHECKING:
+    from inferlab.engine.llama_server import LlamaServer
 
 MOST_KERNELS = 2  # sets of kernels that a badge has space for
 
@@ -124,6 +127,17 @@ def common_fields(engine: Engine, opening: Opening, header: Model) -> dict[str, 
         "weights": kernels.placed(header.tensors, opening.tensors.rearranged, opening.tensors.layers),
         "turn": measurement_queue.present_turn(),
         "waiting": opening.waiting,
+    }
+
+
+def served_fields(server: LlamaServer, header: Model, machine: Machine) -> dict[str, Any]:
+    """The fields of `Measurement` for a model that a llama-server on this machine has loaded; the date is today's."""
+    return {
+        "model": header.card(),
+        "settings": server.settings,
+        "machine": machine,
+        "date": date.today().isoformat(),
+        "buffers": server.buffers,
     }
 
 

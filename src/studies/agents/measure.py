@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import tempfile
 from collections.abc import Mapping
-from datetime import date
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 from inferlab.engine.llama_server import LlamaServer, llama_server
 from inferlab.engine.session import this_machine
 from inferlab.machine import LOOPBACK_ADDRESS
+from inferlab.measurement.base import served_fields
 from inferlab.measurement.http_client import Stream, stream, whole_answer
 from inferlab.model.find import find_model
 from inferlab.model.gguf import read_gguf
@@ -109,11 +109,7 @@ def save_and_restore(model: Path, n_first: int, n_gen: int, n_more: int) -> Slot
             on = _completion(server, prompt + told + more, n_gen)
             back = _completion(server, prompt + other, n_gen)
             return SlotFiles(
-                model=header.card(),
-                settings=server.settings,
-                machine=this_machine(),
-                date=date.today().isoformat(),
-                buffers=server.buffers,
+                **served_fields(server, header, this_machine()),
                 options=options[2:4],
                 n_tokens=saved["n_saved"],
                 n_bytes=saved["n_written"],

@@ -11,7 +11,6 @@ import random
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import date
 from functools import cached_property
 from pathlib import Path
 from urllib.request import urlopen
@@ -24,6 +23,7 @@ from inferlab.engine.session import this_machine
 from inferlab.errors import EngineRefused
 from inferlab.machine import LOOPBACK_ADDRESS
 from inferlab.measurement import http_client
+from inferlab.measurement.base import served_fields
 from inferlab.measurement.http_client import Stream, server_tokens, stream
 from inferlab.model.gguf import Model, read_gguf
 from inferlab.progress import track
@@ -100,11 +100,7 @@ def replay(
         turn = measurement_queue.present_turn()
     asked = [_asked(*of) for of in zip(planned, answers, _new_tokens(planned), _segments(server.log), strict=True)]
     return Replay(
-        model=header.card(),
-        settings=server.settings.but(kv_unified="kv_unified = 'true'" in server.log),
-        machine=this_machine(),
-        date=date.today().isoformat(),
-        buffers=server.buffers,
+        **served_fields(server, header, this_machine()),
         turn=turn,
         setting=setting,
         options=tuple(options),

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import date
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -16,6 +15,7 @@ from inferlab.engine.llama_server import LlamaServer, llama_server
 from inferlab.engine.quantize import quantize
 from inferlab.engine.session import default_engine, this_machine
 from inferlab.machine import LOOPBACK_ADDRESS
+from inferlab.measurement.base import served_fields
 from inferlab.measurement.http_client import whole_answer
 from inferlab.measurement.same_answer import CHANGES, Compared, SameAnswers, n_same, pieces, same_answers
 from inferlab.model.find import held_out_text, tiny_model
@@ -78,11 +78,7 @@ def served_answers(requests: Mapping[str, Asked], n_prompts: int, n_prompt: int,
             for name, asked in requests.items()
         )
         return ServedAnswers(
-            model=read_gguf(path).card(),
-            settings=server.settings,
-            machine=this_machine(),
-            date=date.today().isoformat(),
-            buffers=server.buffers,
+            **served_fields(server, read_gguf(path), this_machine()),
             n_prompt=n_prompt,
             n_gen=n_gen,
             compared=compared,

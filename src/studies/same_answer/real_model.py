@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from datetime import date
 from typing import Any, NamedTuple
 
 from inferlab.engine.llama_server import LlamaServer, llama_server
 from inferlab.engine.quantize import quantize
 from inferlab.engine.session import this_machine
 from inferlab.machine import LOOPBACK_ADDRESS
+from inferlab.measurement.base import served_fields
 from inferlab.measurement.http_client import chat_prompt, server_tokens, whole_answer
 from inferlab.measurement.same_answer import PIECE, REFERENCE, Compared, n_same, threads
 from inferlab.model.find import find_model, held_out_text
@@ -86,11 +86,7 @@ def real_answers(
             for name, other in others.items():
                 pairs[name].append((first, _beside(servers[other.settings], other, prompts, n, n_gen)))
         return ServedAnswers(
-            model=read_gguf(path).card(),
-            settings=server.settings,
-            machine=this_machine(),
-            date=date.today().isoformat(),
-            buffers=server.buffers,
+            **served_fields(server, read_gguf(path), this_machine()),
             n_prompt=n_prompt,
             n_gen=n_gen,
             compared=tuple(compared(name, both, n_gen) for name, both in pairs.items()),

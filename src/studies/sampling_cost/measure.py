@@ -13,7 +13,6 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
-from datetime import date
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ from inferlab.engine.programs import FOLDER
 from inferlab.engine.protocol import Engine, Sampler, entries_of
 from inferlab.engine.session import default_engine, this_machine
 from inferlab.machine import LOOPBACK_ADDRESS
-from inferlab.measurement.base import common_fields, with_context
+from inferlab.measurement.base import common_fields, served_fields, with_context
 from inferlab.measurement.batching import batched_decode
 from inferlab.measurement.http_client import chat_prompt, server_tokens, stream, whole_answer
 from inferlab.measurement.run import measure
@@ -279,11 +278,7 @@ def json_answers(n_gen: int) -> JsonAnswers:
             _json_case(server, engine, "not asked", list(QUESTIONS), n_gen),
         )
         return JsonAnswers(
-            model=read_gguf(path).card(),
-            settings=server.settings,
-            machine=this_machine(),
-            date=date.today().isoformat(),
-            buffers=server.buffers,
+            **served_fields(server, read_gguf(path), this_machine()),
             n_gen=n_gen,
             cases=cases,
         )

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import date
 from pathlib import Path
 from typing import NamedTuple
 
 from inferlab.engine.llama_server import LlamaServer, llama_server
 from inferlab.engine.session import this_machine
 from inferlab.machine import LOOPBACK_ADDRESS
+from inferlab.measurement.base import served_fields
 from inferlab.measurement.http_client import Stream, chat_prompt, stream
 from inferlab.model.find import held_out_text
 from inferlab.model.gguf import read_gguf
@@ -79,11 +79,7 @@ def _served(
             for sent, answer in zip(case.sent, streams, strict=True)
         ]
         return HttpServing(
-            model=header.card(),
-            settings=server.settings,
-            machine=this_machine(),
-            date=date.today().isoformat(),
-            buffers=server.buffers,
+            **served_fields(server, header, this_machine()),
             replies=replies_of(requests, streams, server.launches()),
         )
 

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from datetime import date
 from itertools import count, groupby, pairwise
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from inferlab.engine.programs import built_program
 from inferlab.engine.session import this_machine
 from inferlab.errors import InvalidSettings
 from inferlab.machine import LOOPBACK_ADDRESS
+from inferlab.measurement.base import served_fields
 from inferlab.measurement.http_client import Stream, stream
 from inferlab.model.find import find_model
 from inferlab.model.gguf import read_gguf
@@ -127,11 +127,7 @@ def serve_over_http(
     streams = _streams(requests, server.port, header.n_vocab)
     launches = _wait_for_launches(server, n_before + len(requests))[n_before:]
     return HttpServing(
-        model=header.card(),
-        settings=server.settings,
-        machine=this_machine(),
-        date=date.today().isoformat(),
-        buffers=server.buffers,
+        **served_fields(server, header, this_machine()),
         turn=measurement_queue.present_turn(),
         replies=replies_of(requests, streams, launches),
         n_cores=n_cores,

@@ -9,7 +9,6 @@ its chat template, until it ends an answer itself.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import date
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from inferlab.engine.llama_server import LlamaServer, llama_server
 from inferlab.engine.quantize import quantize
 from inferlab.engine.session import default_engine, this_machine
 from inferlab.machine import LOOPBACK_ADDRESS
-from inferlab.measurement.base import common_fields
+from inferlab.measurement.base import common_fields, served_fields
 from inferlab.measurement.http_client import chat_prompt, server_tokens, whole_answer
 from inferlab.measurement.same_answer import n_same, pieces
 from inferlab.measurement.turns import in_turns
@@ -197,11 +196,7 @@ def served_speculation(n_prompts: int, n_prompt: int, n_gen: int) -> ServedSpecu
                 client = _Client(plain, drafting, n_gen)
                 cases += [client.compare(kind, task, prompts[text], body) for task, (text, body) in REQUESTS.items()]
         return ServedSpeculation(
-            model=read_gguf(path).card(),
-            settings=plain.settings,
-            machine=this_machine(),
-            date=date.today().isoformat(),
-            buffers=plain.buffers,
+            **served_fields(plain, read_gguf(path), this_machine()),
             n_prompt=n_prompt,
             n_gen=n_gen,
             cases=tuple(cases),
@@ -221,16 +216,7 @@ class _Client:
             lambda side: self._answer(self.servers[side], next(asked[side]), body), (0, 1), (None, *prompts)
         )
         plain, drafted = (answers[1:] for answers in turns)
-        return ServedCase(
-            kind,
-            task,
-            tuple(map(_seconds, plain)),
-            tuple(map(_seconds, drafted)),
-            tuple(answer["timings"].get("draft_n", 0) for answer in drafted),
-            tuple(answer["timings"].get("draft_n_accepted", 0) for answer in drafted),
-            tuple(n_same(a["tokens"], b["tokens"]) for a, b in zip(plain, drafted, strict=True)),
-            tuple(n_repeated(a["tokens"]) for a in plain),
-        )
+        return ServedCase(**_beside_plain(kind, plain, drafted), task=task)
 
     def _answer(self, server: LlamaServer, prompt: Sequence[int], body: Mapping[str, Any]) -> dict[str, Any]:
         fixed = {
@@ -242,6 +228,19 @@ class _Client:
             "cache_prompt": False,
         }
         return whole_answer(LOOPBACK_ADDRESS, server.port, "/completion", {**fixed, **body})
+
+
+def _beside_plain(kind: str, plain: Sequence[Mapping], drafted: Sequence[Mapping]) -> dict[str, Any]:
+    """The fields of `SpeculativeAnswers`, from llama-server's answers without speculation and with it."""
+    return {
+        "kind": kind,
+        "plain_seconds": tuple(map(_seconds, plain)),
+        "seconds": tuple(map(_seconds, drafted)),
+        "n_drafted": tuple(answer["timings"].get("draft_n", 0) for answer in drafted),
+        "n_accepted": tuple(answer["timings"].get("draft_n_accepted", 0) for answer in drafted),
+        "n_same": tuple(n_same(a["tokens"], b["tokens"]) for a, b in zip(plain, drafted, strict=True)),
+        "n_repeated": tuple(n_repeated(answer["tokens"]) for answer in plain),
+    }
 
 
 def _seconds(answer: Mapping[str, Any]) -> float:
@@ -278,17 +277,6 @@ class _Chat:
         return server_tokens(self.server.port, prompt, add_special=True)
 
 
-def _of_server(path: Path, server: LlamaServer) -> dict[str, Any]:
-    """The fields that every record of a server has."""
-    return {
-        "model": read_gguf(path).card(),
-        "settings": server.settings,
-        "machine": this_machine(),
-        "date": date.today().isoformat(),
-        "buffers": server.buffers,
-    }
-
-
 def seen_drafts(sizes_n: Sequence[int], sizes_m: Sequence[int], n_gen: int) -> SeenDrafts:
     """Count what `ngram-simple` of each pair of sizes would draft of the seen half's answers; needs llama-server."""
     path = find_model(TRAINED)
@@ -299,7 +287,7 @@ def seen_drafts(sizes_n: Sequence[int], sizes_m: Sequence[int], n_gen: int) -> S
             for text in TEXTS
         }
         cases = tuple(_seen(text, n, m, answers[text]) for text in TEXTS for n in sizes_n for m in sizes_m if m >= n)
-        return SeenDrafts(**_of_server(path, server), n_gen=n_gen, cases=cases)
+        return SeenDrafts(**served_fields(server, read_gguf(path), this_machine()), n_gen=n_gen, cases=cases)
 
 
 def _seen(text: str, n: int, m: int, answers: Sequence[tuple[list[int], list[int]]]) -> SeenCase:
@@ -315,7 +303,7 @@ def trained_drafts(kind: str, n_gen: int) -> TrainedDrafts:
     with llama_server(path, CHAT_SETTINGS) as plain, llama_server(path, CHAT_SETTINGS, flags) as drafting:
         chats = _Chat(plain, n_gen), _Chat(drafting, n_gen)
         cases = tuple(_trained(kind, text, chats) for text in TEXTS)
-        return TrainedDrafts(**_of_server(path, plain), n_gen=n_gen, cases=cases)
+        return TrainedDrafts(**served_fields(plain, read_gguf(path), this_machine()), n_gen=n_gen, cases=cases)
 
 
 def _trained(kind: str, text: str, chats: tuple[_Chat, _Chat]) -> TrainedCase:
@@ -323,17 +311,11 @@ def _trained(kind: str, text: str, chats: tuple[_Chat, _Chat]) -> TrainedCase:
     asked = [iter(prompts) for _ in chats]
     plain, drafted = in_turns(lambda side: chats[side].answer(next(asked[side])), (0, 1), prompts)
     return TrainedCase(
-        kind,
-        text,
-        tuple(answer["timings"]["prompt_n"] for answer in plain),
-        tuple(answer["timings"]["predicted_n"] for answer in plain),
-        tuple(answer["timings"]["predicted_n"] for answer in drafted),
-        tuple(map(_seconds, plain)),
-        tuple(map(_seconds, drafted)),
-        tuple(answer["timings"].get("draft_n", 0) for answer in drafted),
-        tuple(answer["timings"].get("draft_n_accepted", 0) for answer in drafted),
-        tuple(n_same(a["tokens"], b["tokens"]) for a, b in zip(plain, drafted, strict=True)),
-        tuple(n_repeated(a["tokens"]) for a in plain),
+        **_beside_plain(kind, plain, drafted),
+        text=text,
+        n_prompt=tuple(answer["timings"]["prompt_n"] for answer in plain),
+        n_plain=tuple(answer["timings"]["predicted_n"] for answer in plain),
+        n_tokens=tuple(answer["timings"]["predicted_n"] for answer in drafted),
     )
 
 

@@ -133,9 +133,9 @@ def by_position(rounds: Sequence[Round], n_draft: int) -> tuple[tuple[int, ...],
     return tried, tuple(sum(round_.accepted >= k for round_ in rounds) for k in positions)
 
 
-@dataclass(frozen=True)
-class ServedCase:
-    """One kind of speculation on one task; a number for each prompt, in the order of the prompts.
+@dataclass(frozen=True, kw_only=True)
+class SpeculativeAnswers:
+    """One kind of speculation; a number for each prompt, in the order of the prompts.
 
     plain_seconds, seconds  decode without speculation and with it
     n_drafted, n_accepted   tokens
@@ -144,13 +144,19 @@ class ServedCase:
     """
 
     kind: str
-    task: str
     plain_seconds: tuple[float, ...]
     seconds: tuple[float, ...]
     n_drafted: tuple[int, ...]
     n_accepted: tuple[int, ...]
     n_same: tuple[int, ...]
     n_repeated: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServedCase(SpeculativeAnswers):
+    """One kind of speculation on one task of the embedded model; every answer has the same number of tokens."""
+
+    task: str
 
     @property
     def speedups(self) -> Comparison:

@@ -15,6 +15,7 @@ from inferlab.measurement.base import Measurement
 from inferlab.records import load, load_all
 from inferlab.statistics import FASTER, SLOWER, UNDECIDED, Comparison
 from studies.speculation.speculative import VerifyCost
+from studies.speculation.study import SpeculativeAnswers
 
 CHOSEN = "ngram-simple 6/16"
 KINDS = ("ngram-simple", "ngram-simple 4/8", CHOSEN, "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache")
@@ -90,28 +91,17 @@ class SeenDrafts(Measurement):
     cases: tuple[SeenCase, ...]
 
 
-@dataclass(frozen=True)
-class TrainedCase:
-    """One kind of look-up on one kind of text; a number for each prompt, in the order of the prompts.
+@dataclass(frozen=True, kw_only=True)
+class TrainedCase(SpeculativeAnswers):
+    """One kind of look-up on one kind of text; seconds are of all tokens but the first.
 
-    n_plain, n_tokens       tokens of the answer without look-ups and with them
-    plain_seconds, seconds  decode of all tokens but the first
-    n_drafted, n_accepted   tokens
-    n_same                  tokens that both answers have in common from the beginning
-    n_repeated              tokens of the plain answer that repeat it, as in `DraftedAnswer`
+    n_plain, n_tokens  tokens of the answer without look-ups and with them
     """
 
-    kind: str
     text: str
     n_prompt: tuple[int, ...]
     n_plain: tuple[int, ...]
     n_tokens: tuple[int, ...]
-    plain_seconds: tuple[float, ...]
-    seconds: tuple[float, ...]
-    n_drafted: tuple[int, ...]
-    n_accepted: tuple[int, ...]
-    n_same: tuple[int, ...]
-    n_repeated: tuple[int, ...]
 
     @property
     def tokens_per_pass(self) -> tuple[float, ...]:

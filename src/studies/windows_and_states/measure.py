@@ -6,13 +6,13 @@ import random
 import re
 import time
 from collections.abc import Mapping, Sequence
-from datetime import date
 from functools import partial
 from pathlib import Path
 
 from inferlab.engine.llama_server import LlamaServer, llama_server
 from inferlab.engine.session import this_machine
 from inferlab.machine import LOOPBACK_ADDRESS
+from inferlab.measurement.base import served_fields
 from inferlab.measurement.depth import DepthScaling, decode_in_turns
 from inferlab.measurement.http_client import stream
 from inferlab.measurement.telemetry.host import HostReader
@@ -60,11 +60,7 @@ def keep_prompts(
             whole = prompt + answer
             turns.append(turn)
         return KeptPrompts(
-            model=header.card(),
-            settings=server.settings,
-            machine=this_machine(),
-            date=date.today().isoformat(),
-            buffers=server.buffers,
+            **served_fields(server, header, this_machine()),
             options=tuple(options),
             n_gen=n_gen,
             turns=tuple(turns[1:]),
