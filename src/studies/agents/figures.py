@@ -24,7 +24,7 @@ def read_again(shape: Mapping[str, Replay], trained: Mapping[str, Sequence[Repla
     )
     for row, name in enumerate(names, 1):
         _tokens(figure, row, shape[name])
-        _seconds(figure, row, trained[name])
+        _bars(figure, row, 2, SECONDS, TEAL, first_token_seconds(trained[name]), "%{y:.2f} s")
     _scale(figure, names, shape, trained)
     _titles(figure, names, shape)
     if trained[names[0]][0].model != shape[names[0]].model:
@@ -40,33 +40,23 @@ def read_again(shape: Mapping[str, Replay], trained: Mapping[str, Sequence[Repla
 def _tokens(figure: go.Figure, row: int, one: Replay) -> None:
     """Stacked bars of one setting; nothing where the server refused the request."""
     read = [asked for asked in one.main if asked.n_read is not None]
-    parts = {NEW: (PREFILL, [asked.n_read - asked.n_again for asked in read]), AGAIN: (RED, [a.n_again for a in read])}
-    for name, (colour, values) in parts.items():
-        figure.add_bar(
-            x=[asked.turn for asked in read],
-            y=values,
-            name=name,
-            legendgroup=name,
-            showlegend=row == 1,
-            marker_color=colour,
-            hovertemplate="turn %{x}: %{y:,d} tokens",
-            row=row,
-            col=1,
-        )
+    _bars(figure, row, 1, NEW, PREFILL, {asked.turn: asked.n_read - asked.n_again for asked in read}, "%{y:,d} tokens")
+    _bars(figure, row, 1, AGAIN, RED, {asked.turn: asked.n_again for asked in read}, "%{y:,d} tokens")
 
 
-def _seconds(figure: go.Figure, row: int, several: Sequence[Replay]) -> None:
-    seconds = first_token_seconds(several)
+def _bars(
+    figure: go.Figure, row: int, col: int, name: str, colour: str, by_turn: Mapping[int, float], hover: str
+) -> None:
     figure.add_bar(
-        x=list(seconds),
-        y=list(seconds.values()),
-        name=SECONDS,
-        legendgroup=SECONDS,
+        x=list(by_turn),
+        y=list(by_turn.values()),
+        name=name,
+        legendgroup=name,
         showlegend=row == 1,
-        marker_color=TEAL,
-        hovertemplate="turn %{x}: %{y:.2f} s",
+        marker_color=colour,
+        hovertemplate="turn %{x}: " + hover,
         row=row,
-        col=2,
+        col=col,
     )
 
 
