@@ -113,9 +113,11 @@ def test_pairs_are_compared_phase_by_phase():
 def test_pairs_say_what_the_disk_added(empty, full, said):
     """Only where most pairs agree, and where making the process varied by less than the disk added."""
     assert said in ColdStartPairs(tuple(map(a_start, empty)), tuple(map(a_start, full))).finding
+    unknown = replace(a_start(0.4), cached_before=None)
+    assert "cannot show the disk" in ColdStartPairs((unknown,), (a_start(0.2),)).finding
     late = a_start(0.4)
     late = replace(late, phases=late.phases | {"process": 9.0})
-    assert "so a single start cannot show the disk" in ColdStartPairs((late,), (a_start(0.2),)).finding
+    assert "so only that phase shows the disk" in ColdStartPairs((late,), (a_start(0.2),)).finding
 
 
 @pytest.mark.engine

@@ -53,7 +53,8 @@ def test_a_choice_without_rates_is_refused():
 
 
 def test_lines_name_their_machine():
-    """One line for each row, below the name of its card."""
-    text = plans.Lines(CHOSEN)._repr_markdown_()
+    """One line for each row, below the name of its card; few checkpoints where all of them are too large."""
+    text = plans.Lines(CHOSEN, KEPT)._repr_markdown_()
     n = sum(one is not None for _, one in CHOSEN)
-    assert text.count("llama-server -m ") == n == text.count("\n# ")
+    assert text.count("llama-server -m ") == n == text.count("\n# ") == text.count(" --metrics")
+    assert text.count(" -ctxcp 8") == sum(one is not None and KEPT.exceeds(one) for _, one in CHOSEN)

@@ -91,7 +91,9 @@ class ColdStartPairs(Shown):
 
     @property
     def finding(self) -> str:
-        """What the disk added by these pairs, whether a single start can show it, and how the first passes varied."""
+        """What the disk added by these pairs, whether the whole start can show it, and how the first passes varied."""
+        if any(start.cached_before is None for start in self.empty):
+            return "This system does not say whether the file was forgotten, so these starts cannot show the disk."
         (file_empty, file_full), (empty, full) = (map(median, self.seconds(*one)) for one in (FILE_PHASES, ()))
         first_passes = [seconds for one in self.seconds("warm_up") for seconds in one]
         slower, longer, n_pairs = self.n_slower_when_empty(*FILE_PHASES), self.n_slower_when_empty(), len(self.empty)
@@ -107,14 +109,14 @@ class ColdStartPairs(Shown):
         )
 
     def _verdict(self, added_seconds: float) -> str:
-        """Whether the disk shows in most pairs, and in a single start."""
+        """Whether the disk shows in most pairs, and in the whole start."""
         if added_seconds <= 0 or self.n_slower_when_empty(*FILE_PHASES) <= len(self.empty) / 2:
             return "The disk cannot be seen in this run: a small file is read faster than the system varies."
         spread = self.spread_seconds("process")
         hidden = added_seconds < spread
         return (
             f"The disk added about {seconds_text(added_seconds)}. Making the process varied by {seconds_text(spread)}, "
-            + ("so a single start cannot show the disk." if hidden else "which is less.")
+            + ("so only that phase shows the disk, not the whole start." if hidden else "which is less.")
         )
 
 

@@ -26,7 +26,7 @@ from inferlab.model.gguf import read_gguf
 from inferlab.progress import track
 from inferlab.settings import Settings
 
-REFERENCE = Settings(n_threads=2, n_threads_batch=2)
+REFERENCE = Settings(n_threads=2, n_threads_batch=2, devices=())
 PIECE = 32
 
 

@@ -7,7 +7,7 @@ from statistics import median
 
 import plotly.graph_objects as go
 
-from inferlab.figures.style import GREY, PREFILL, RED, TEAL, blank, from_zero
+from inferlab.figures.style import PREFILL, RED, TEAL, blank, from_zero
 from studies.agents.study import TRAINED, Replay, first_token_seconds
 
 ROW_PIXELS, GAP_PIXELS, TOP_PIXELS = 66, 34, 92
@@ -81,7 +81,7 @@ def _above(figure: go.Figure, axis: int, text: str, x: float) -> None:
     figure.add_annotation(
         text=text,
         showarrow=False,
-        font={"size": 12, "color": GREY},
+        font={"size": 12},
         xref="paper",
         x=x,
         xanchor="left",

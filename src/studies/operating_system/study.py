@@ -127,6 +127,9 @@ def trial_numbers() -> dict[str, float | str]:
         for phase in PHASES:
             key, compared = f"{name.replace('-', '_')}_{phase}", recorded(name).compared(phase)
             numbers |= {key: compared.ratio, f"{key}_text": compared.text}
+    for name in BUSY:
+        before, after = (recorded(name).rate("decode", side) for side in ("before", "after"))
+        numbers[f"{name.replace('-', '_')}_rates"] = f"{before:.3g} → {after:.3g} tokens/s"
     return numbers
 
 

@@ -309,7 +309,7 @@ def malloc_numbers() -> dict[str, float | str]:
         "before_share_slow": 100 * share(plain.seconds(BEFORE), usual.step_seconds),
         "malloc_plain_ms": 1e3 * plain.seconds(BEFORE),
         "malloc_kept_ms": 1e3 * kept.seconds(BEFORE),
-        "malloc_ratio": compared(plain.samples(BEFORE), kept.samples(BEFORE)).text,
+        "malloc_ratio": compared(kept.samples(BEFORE), plain.samples(BEFORE)).text,
     }
 
 

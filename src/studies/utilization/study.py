@@ -84,8 +84,8 @@ def averaged(samples: Sequence[Sample], window_seconds: float) -> tuple[tuple[fl
 def runs_by_threads(
     model: str | Path | None, counts: Sequence[int], repeats: int = 3, interval_seconds: float = INTERVAL_SECONDS
 ) -> tuple[Run, ...]:
-    """One run for each number of threads, with telemetry every `interval_seconds`. Raises what `measure` raises."""
-    choices = [Settings(n_threads=n, n_threads_batch=n) for n in counts]
+    """One run on the processor for each number of threads, with telemetry; raises what `measure` raises."""
+    choices = [Settings(n_threads=n, n_threads_batch=n, devices=()) for n in counts]
     return tuple(measure(model, settings, 256, 48, repeats, telemetry=interval_seconds) for settings in choices)
 
 
@@ -96,13 +96,13 @@ def bursts(
     busy_share: float = 0.3,
     engine: Engine | None = None,
 ) -> tuple[Sample, ...]:
-    """Samples while the engine decodes for a share of each period and then rests; their seconds begin with 0.
+    """Samples while the processor decodes for a share of each period and then rests; their seconds begin with 0.
 
     Raises what the engine raises.
     """
     engine = engine or default_engine()
     with engine.exclusive():
-        engine.open(find_model(model), with_context(Settings(), 16, 16))
+        engine.open(find_model(model), with_context(Settings(devices=()), 16, 16))
         prompt = engine.random_prompt(16)
         with TelemetrySampler(engine.pid, INTERVAL_SECONDS) as sampler:
             began = time.perf_counter()

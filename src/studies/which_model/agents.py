@@ -13,6 +13,7 @@ from inferlab.model.gguf import Model
 from inferlab.model.synthetic_model import shape
 from inferlab.prediction.free_memory import PROMPT_CACHE_BYTES
 from inferlab.prediction.memory import kv_cache_bytes_per_token
+from inferlab.prediction.place import DEFAULT_RAM_BYTES
 from inferlab.settings import Settings
 from inferlab.units import GIB, MIB
 from studies.which_model.study import Choice
@@ -53,6 +54,10 @@ class Kept:
         model, settings = one.candidate.model, one.settings
         return self.copy(model, settings, N_CTX) + n_checkpoints * self.checkpoint(model, settings, N_CTX)
 
+    def exceeds(self, one: Choice) -> bool:
+        """Whether a copy with all checkpoints is larger than what the server keeps by default."""
+        return self.all_bytes(one, DEFAULT_CHECKPOINTS) > PROMPT_CACHE_BYTES
+
     def text(self, one: Choice) -> str:
         """GiB of a copy that fills the context, and the MiB of each checkpoint."""
         checkpoint = self.checkpoint(one.candidate.model, one.settings, N_CTX) / MIB
@@ -82,30 +87,39 @@ def _cells(one: Choice, kept: Kept) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Lines:
-    """The lines for llama-server below the table, one for each choice."""
+    """The lines for llama-server below the table, one for each choice; few checkpoints where all are too large."""
 
     choices: Sequence[tuple[str, Choice | None]]
+    kept: Kept
 
     def _repr_markdown_(self) -> str:
         """As the last line of a page's cell."""
         told = (
-            f"# {MACHINES[machine]}, {one.candidate.known.name}\n{one.line}" for machine, one in self.choices if one
+            f"# {MACHINES[machine]}, {one.candidate.known.name}\n{self._line(one)}"
+            for machine, one in self.choices
+            if one
         )
         return "```sh\n" + "\n".join(told) + "\n```"
+
+    def _line(self, one: Choice) -> str:
+        return f"{one.line} --metrics" + (f" -ctxcp {FEW_CHECKPOINTS}" if self.kept.exceeds(one) else "")
 
 
 def numbers(chosen: Sequence[tuple[str, Choice | None]], kept: Kept) -> dict[str, str | int | float]:
     """What *In short* says of the first choice, and what the server's defaults hold.
 
     over       the models whose copy of a full context is larger than the default limit, with all checkpoints
-    over_gib   the largest of these copies, few_gib the largest copy with few checkpoints
+    over_gib   the largest of these copies, few_gib the same with few checkpoints
     """
     choices = [one for _, one in chosen if one]
     expected, plain = choices[0].rates.expected, shape(PLAIN, "Q4_K_M")
     if expected is None:
         raise ValueError(f"{choices[0].candidate.known.name} has no expected rate on the smallest card")
-    whole = {one.candidate.known.name: kept.all_bytes(one, DEFAULT_CHECKPOINTS) for one in choices}
-    over = [name for name, n_bytes in whole.items() if n_bytes > PROMPT_CACHE_BYTES]
+    over = {one.candidate.known.name: one for one in choices if kept.exceeds(one)}
+    most = {
+        n: max((kept.all_bytes(one, n) for one in over.values()), default=0) / GIB
+        for n in (FEW_CHECKPOINTS, DEFAULT_CHECKPOINTS)
+    }
     return {
         **{"plan_ctx": N_CTX, "all_checkpoints": DEFAULT_CHECKPOINTS},
         "small_model": choices[0].candidate.known.name,
@@ -113,6 +127,7 @@ def numbers(chosen: Sequence[tuple[str, Choice | None]], kept: Kept) -> dict[str
         "cram_gib": PROMPT_CACHE_BYTES / GIB,
         "plain_tokens": PROMPT_CACHE_BYTES // kv_cache_bytes_per_token(plain),
         "over": " and ".join(over) or "no model of the table",
-        "over_gib": max(whole.values()) / GIB,
-        "few_gib": max(kept.all_bytes(one, FEW_CHECKPOINTS) for one in choices) / GIB,
+        "over_gib": most[DEFAULT_CHECKPOINTS],
+        "few_gib": most[FEW_CHECKPOINTS],
+        "ram_gib": DEFAULT_RAM_BYTES / GIB,
     }
