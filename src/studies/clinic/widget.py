@@ -53,10 +53,7 @@ def _rows(specimen: Specimen) -> list[tuple[str, str]]:
         ("llama.cpp says", f"`{specimen.own_words}`" if specimen.own_words else NOTHING),
         ("and it ends with", ENDS[specimen.ended]),
         ("inferlab explain", cause.what if cause else NOTHING),
-        (
-            "the fix",
-            " ".join(cause.fix) if cause and cause.fix else UNKNOWN if specimen.own_words else "none is needed",
-        ),
+        ("the fix", _fix(specimen, cause)),
         ("before the load", specimen.before or NOTHING),
     ]
 
@@ -76,5 +73,5 @@ def _block(name: str, cause: str, rows: list[tuple[str, str]]) -> str:
 
 
 def _cell(text: str) -> str:
-    shown = CODE.sub(r"<code style='white-space:normal'>\1</code>", html.escape(text, quote=False))
+    shown = CODE.sub(r"<code style='white-space:normal;overflow-wrap:anywhere'>\1</code>", html.escape(text, quote=False))
     return f"<td style='{CELL}'>{shown}</td>"
