@@ -18,7 +18,8 @@ ENDS = {
     "no error": "no error; the work went on",
 }
 HEAD = "text-align:left;vertical-align:top;width:9.5rem;padding:0.15rem 0.8rem 0.15rem 0;font-weight:400;opacity:0.8"
-CELL = "text-align:left;vertical-align:top;padding:0.15rem 0;overflow-wrap:anywhere;white-space:normal"
+BREAKS = "overflow-wrap:anywhere;white-space:normal"
+CELL = f"text-align:left;vertical-align:top;padding:0.15rem 0;{BREAKS}"
 NAME = "text-align:left;caption-side:top;padding:0.9rem 0 0.2rem"
 
 
@@ -73,5 +74,5 @@ def _block(name: str, cause: str, rows: list[tuple[str, str]]) -> str:
 
 
 def _cell(text: str) -> str:
-    shown = CODE.sub(r"<code style='white-space:normal;overflow-wrap:anywhere'>\1</code>", html.escape(text, quote=False))
+    shown = CODE.sub(rf"<code style='{BREAKS}'>\1</code>", html.escape(text, quote=False))
     return f"<td style='{CELL}'>{shown}</td>"
